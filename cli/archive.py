@@ -42,7 +42,8 @@ scenes = options.combine(
     cubes,
     list_of_cubes(
         "Read names of cubes from FILE (- is stdin), one a line or separated by NUL (find -print0). Duplicates, and "
-        "of several cubes spectral libraries and maps of unmix that hold no spectra, are left out. An empty list is no error. FILE "
+        "of several cubes spectral libraries and maps of unmix that hold no spectra, are left out. An empty list is no "
+        "error. FILE "
         "may be a STAC catalogue, collection or search."
     ),
     options.value(
@@ -68,7 +69,8 @@ scenes = options.combine(
 )
 jobs = options.value(
     "--jobs",
-    "Unmix N scenes at a time, each in a process of its own with a share of the cores and, of several GPUs, with one of them; each "
+    "Unmix N scenes at a time, each in a process of its own with a share of the cores and, of several GPUs, with one "
+    "of them; each "
     "takes --memory and 0.2 GB. Maps are the same bytes.",
     type=click.IntRange(1),
     default=1,
@@ -102,7 +104,8 @@ def refuse_cubes_of_one(cubes: tuple[Path, ...], settings: dict[str, Any]) -> No
         given = str(settings.get(option) or "")
         if given and given not in one.choices and "{" not in given and not is_text(given):
             raise click.UsageError(
-                f"--{option} {given}: holds numbers for each pixel of one scene, but {len(cubes)} scenes are given; name one for each "
+                f"--{option} {given}: holds numbers for each pixel of one scene, but {len(cubes)} scenes are given; "
+                "name one for each "
                 "with {stem}"
             )
 
@@ -125,7 +128,8 @@ def chosen_scenes(
     Raises
     ------
     click.UsageError
-        If no cube and no list is given, two cubes have the same stem, or a cube with the numbers of one scene is given for all.
+        If no cube and no list is given, two cubes have the same stem, or a cube with the numbers of one scene is given
+        for all.
     """
     show_recorded(click.get_current_context())
     choices = {
@@ -174,7 +178,8 @@ def of_each_date(cube: Path, dataset: str | None) -> list[Path]:
 
 
 def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[str, Any]) -> list[tuple[str, Path]]:
-    """Return the files that a command reads beside scenes and library, each with its option: list, configuration, each scene's masks.
+    """Return the files that a command reads beside scenes and library, each with its option: list, configuration, each
+    scene's masks.
 
     The record of a run that is repeated is left out: it may be replaced by that of the same run.
     """
@@ -197,7 +202,8 @@ def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[st
 def refuse_outputs_as_inputs(
     cubes: tuple[Path, ...], out_dir: Path | None, others: list[tuple[str, Path]], suffixes: Sequence[str] = ()
 ) -> None:
-    """Raise `click.UsageError` if a scene or another file is an output of a scene: it would be replaced before or while it is read.
+    """Raise `click.UsageError` if a scene or another file is an output of a scene: it would be replaced before or while
+    it is read.
 
     ``suffixes`` are the ends of the outputs' names; default are those of a run.
     """
@@ -301,7 +307,8 @@ def read_list(path: Path, choices: Mapping[str, Any]) -> list[Path]:
 def unique_scenes(
     cubes: tuple[Path, ...], out_dir: Path | None, dataset: str | None, wavelengths: str | None
 ) -> tuple[Path, ...]:
-    """Return each scene once, even if it is named more than once or by its other file; inputs that do not open are kept.
+    """Return each scene once, even if it is named more than once or by its other file; inputs that do not open are
+    kept.
 
     Raises
     ------
@@ -365,12 +372,14 @@ def refuse_one_stem(runs: Sequence[Path]) -> None:
         first = seen.setdefault(same_name(run.name), run)
         if os.path.realpath(first.parent) != os.path.realpath(run.parent):
             raise click.UsageError(
-                f"{first} and {run} have one stem, so they would write the same outputs; run them one by one, each with its own -o"
+                f"{first} and {run} have one stem, so they would write the same outputs; run them one by one, each "
+                "with its own -o"
             )
 
 
 def for_each(paths: Sequence[Path], do: Callable[[int, Path], None]) -> int:
-    """Call ``do`` with the number, from 0, and path of each of several files; one that fails is named, and the others are done.
+    """Call ``do`` with the number, from 0, and path of each of several files; one that fails is named, and the others
+    are done.
 
     Return the exit code; an error of the only file is raised.
     """

@@ -22,12 +22,19 @@ from . import archive, options, unmixing
 @options.as_json
 @options.log_options
 def command(
-    cube: Path, endmembers: Path | None, as_json: bool, verbose: bool, quiet: bool, log_file: str | None, **settings: Any
-) -> int:  # fmt: skip
+    cube: Path,
+    endmembers: Path | None,
+    as_json: bool,
+    verbose: bool,
+    quiet: bool,
+    log_file: str | None,
+    **settings: Any,
+) -> int:
     """Check whether a run of CUBE would be sound; reads headers and a sample of pixels only.
 
-    Checks units, scale, wavelengths and condition of the library, masks, and bands that are dead, constant or out of physical
-    range; says what a run will read, and the memory it will take. Exit code 3 means that a run would be unsound.
+    Checks units, scale, wavelengths and condition of the library, masks, and bands that are dead, constant or out of
+    physical range; says what a run will read, and the memory it will take. Exit code 3 means that a run would be
+    unsound.
     """
     from unmix import check
 

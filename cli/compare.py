@@ -14,15 +14,26 @@ from . import options
 @click.command("compare")
 @click.argument("a", type=options.Local())
 @click.argument("b", type=options.Local())
-@options.value("--map kind", "Maps to compare.  [default: that of the file named, else abundance, or fraction if a "
-                             "run has none]", type=tuple(name for name, one in MAPS.items() if one.is_share))  # fmt: skip
+@options.value(
+    "--map kind",
+    "Maps to compare.  [default: that of the file named, else abundance, or fraction if a run has none]",
+    type=tuple(name for name, one in MAPS.items() if one.is_share),
+)
 @options.value("--by", "Add up the endmembers of each class first; classes are matched by name.", type=("class",))
-@options.value("--mask", "A raster of the size of A or B, or one band of it: only pixels that are not 0 there are compared.",
-               metavar="FILE[:BAND]")  # fmt: skip
-@options.value("--nodata", "The value that stands for no data in a raster that no run wrote, such as -99.  [default: its header's]",
-               type=float, metavar="V")  # fmt: skip
-@options.value("--scale", "The divisor of the values of such a raster: 100 for per cent.", type=float, default=1.0,
-               metavar="F")  # fmt: skip
+@options.value(
+    "--mask",
+    "A raster of the size of A or B, or one band of it: only pixels that are not 0 there are compared.",
+    metavar="FILE[:BAND]",
+)
+@options.value(
+    "--nodata",
+    "The value that stands for no data in a raster that no run wrote, such as -99.  [default: its header's]",
+    type=float,
+    metavar="V",
+)
+@options.value(
+    "--scale", "The divisor of the values of such a raster: 100 for per cent.", type=float, default=1.0, metavar="F"
+)
 @options.value("--offset", "What is added to these values after that.", type=float, default=0.0, metavar="V")
 @options.value(
     "--threshold",
@@ -30,27 +41,49 @@ from . import options
     type=float,
     metavar="X",
 )
-@options.value("--legend", "Names of classes, whose numbers B (or A) holds: rows number,name. An ENVI Classification has its own. 0 is "
-               "no class, and of larger pixels only those count that are labelled wholly.",
-               type=options.Local(), metavar="FILE")  # fmt: skip
+@options.value(
+    "--legend",
+    "Names of classes, whose numbers B (or A) holds: rows number,name. An ENVI Classification has its own. 0 is "
+    "no class, and of larger pixels only those count that are labelled wholly.",
+    type=options.Local(),
+    metavar="FILE",
+)
 @options.option("dataset", help="The map in an HDF5, Zarr or MATLAB file that no run wrote, and the order of its axes.")
-@options.value("-o --out", "Also write a page with the maps of both and their differences, .html, or the differences as a map: "
-                           ".tif, .hdr.", type=options.Local(), metavar="FILE")  # fmt: skip
+@options.value(
+    "-o --out",
+    "Also write a page with the maps of both and their differences, .html, or the differences as a map: .tif, .hdr.",
+    type=options.Local(),
+    metavar="FILE",
+)
 @options.overwrite_page
 @options.as_json
 def command(
-    a: Path, b: Path, kind: str | None, by: str | None, mask: str | None, nodata: float | None, scale: float,
-    offset: float, threshold: float | None, legend: Path | None, dataset: str | None, out: Path | None, overwrite: bool, as_json: bool,
-) -> int:  # fmt: skip
-    """Compare the abundances of two runs, or of a run and a truth: RMSE, R² and largest difference of each endmember, and where.
+    a: Path,
+    b: Path,
+    kind: str | None,
+    by: str | None,
+    mask: str | None,
+    nodata: float | None,
+    scale: float,
+    offset: float,
+    threshold: float | None,
+    legend: Path | None,
+    dataset: str | None,
+    out: Path | None,
+    overwrite: bool,
+    as_json: bool,
+) -> int:
+    """Compare the abundances of two runs, or of a run and a truth: RMSE, R² and largest difference of each endmember,
+    and where.
 
-    A and B are stems of runs' outputs (maps/cube), one of these, or rasters of abundances (x_truth_abundance.hdr, with the spectra
-    in x_truth_endmembers.csv). Endmembers are matched by their spectral angles; differences are A - B, of the pixels that both
-    have. R² is one less the squared errors over the variance of B; slope is by how much A grows with B. The agreement with a truth is
-    good from an SRE (the energy of B over that of the errors) of 10 dB on, fair from 3, and less where an R² is below 0.5 or a map of B
-    has no partner. If A has ranges (--ranges) or deviations (--uncertainty), it says how many of B's values are inside (of deviations
-    68 % are usual). If pixels of A and B are of other sizes, the smaller ones are averaged by area onto the larger; of these at least
-    half must have values, and be kept by --mask.
+    A and B are stems of runs' outputs (maps/cube), one of these, or rasters of abundances (x_truth_abundance.hdr, with
+    the spectra in x_truth_endmembers.csv). Endmembers are matched by their spectral angles; differences are A - B, of
+    the pixels that both have. R² is one less the squared errors over the variance of B; slope is by how much A grows
+    with B. The agreement with a truth is good from an SRE (the energy of B over that of the errors) of 10 dB on, fair
+    from 3, and less where an R² is below 0.5 or a map of B has no partner. If A has ranges (--ranges) or deviations
+    (--uncertainty), it says how many of B's values are inside (of deviations 68 % are usual). If pixels of A and B are
+    of other sizes, the smaller ones are averaged by area onto the larger; of these at least half must have values, and
+    be kept by --mask.
     """
     from unmix import compare
 

@@ -17,8 +17,8 @@ from .main import COMMANDS
 from .options import DECLARED, Local
 
 log = logging.getLogger("unmix")
-# Options that a record may set: those that its maps depend on. Where to write and how to compute are the reader's to choose, since a
-# stranger who chose them could have, say, a log written over the files that a shell runs.
+# Options that a record may set: those that its maps depend on. Where to write and how to compute are the reader's to
+# choose, since a stranger who chose them could have, say, a log written over the files that a shell runs.
 RECORDED = {name for name, one in DECLARED.items() if one.affects != "nothing"}
 # Keys in the context of a command: the path of the file, and whether it is the record of a run.
 CONFIG, IS_RECORD = "unmix_cli.config", "unmix_cli.config.is_record"
@@ -34,8 +34,8 @@ def read(path: Path, command: str) -> dict[str, Any]:
     Parameters
     ----------
     path : Path
-        TOML: ``name = value`` a line, with the options' long names; a table with the name of a command is for that one alone. Or a
-        ``STEM_run.json``, whose ``options`` are taken.
+        TOML: ``name = value`` a line, with the options' long names; a table with the name of a command is for that one
+        alone. Or a ``STEM_run.json``, whose ``options`` are taken.
     command : str
         The command that takes the options.
 
@@ -80,7 +80,8 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> Recor
         )
     if others := [name for name in options if name.replace("-", "_").lower() not in RECORDED | GONE.keys()]:
         raise MethodError(
-            f"{path}: sets {', '.join(others)[:80]}, which no run records; remove it there, and give options of your own here"
+            f"{path}: sets {', '.join(others)[:80]}, which no run records; remove it there, and give options of your "
+            "own here"
         )
     options = Recorded(options)
     made_by = "mesma" if options.get("method") == "mesma" else "run"
@@ -105,7 +106,8 @@ def show_recorded(context: click.Context) -> None:
     for name, one in taken:
         if isinstance(one, str | Path) and leads_elsewhere(one):
             raise MethodError(
-                f"{context.meta[CONFIG]}: `{name}` is {one}, and a server is not asked because of a record; give `{name}` here"
+                f"{context.meta[CONFIG]}: `{name}` is {one}, and a server is not asked because of a record; give "
+                f"`{name}` here"
             )
     if taken:
         log.info(f"{context.meta[CONFIG]}: sets " + ", ".join(f"`{name}` {one}" for name, one in taken))
@@ -163,7 +165,9 @@ option = click.option(
     is_eager=True,
     expose_value=False,
     callback=take,
-    help='Take options from TOML (method = "nnls"), or from the run.json of an earlier run, to repeat it on another scene (whose masks '
-    "and per-pixel noise have to be given). Paths are as on the command line, which comes first, then variables such as "
+    help='Take options from TOML (method = "nnls"), or from the run.json of an earlier run, to repeat it on another '
+    "scene (whose masks "
+    "and per-pixel noise have to be given). Paths are as on the command line, which comes first, then variables such "
+    "as "
     "UNMIX_RUN_METHOD, then the file.",
 )

@@ -33,8 +33,8 @@ from .main import print_out
 def command(cubes: tuple[Path, ...], listed: Path | None, name: str | None, **settings: Any) -> None:
     """Extract endmembers from CUBE to STEM_endmembers.sli and .csv, each with its line and sample.
 
-    Of several cubes, on the same bands and in the same unit, one set of all their pixels is extracted: unmix endmembers --list
-    scenes.txt -n 8, then unmix run --list scenes.txt -e scenes_endmembers.csv
+    Of several cubes, on the same bands and in the same unit, one set of all their pixels is extracted: unmix endmembers
+    --list scenes.txt -n 8, then unmix run --list scenes.txt -e scenes_endmembers.csv
     """
     from unmix.commands.extract import extract_to
     from unmix.methods import Extraction

@@ -45,9 +45,13 @@ def facts_of_this_machine() -> dict[str, Any]:
     from unmix.compiled.cache import cache_folder, common_folder, why_not_used
 
     facts: dict[str, Any] = {
-        "unmix": build(), "python": f"{platform.python_version()} ({sys.executable})", "system": platform.platform(),
-        "cores": cores(), "memory": memory(), "processor": processor(),
-    }  # fmt: skip
+        "unmix": build(),
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "system": platform.platform(),
+        "cores": cores(),
+        "memory": memory(),
+        "processor": processor(),
+    }
     facts |= {name: version_of(name) for name in PACKAGES}
     facts |= gpus()
     facts["compiled code"] = str(cache_folder() or "no private folder: each run compiles again; set UNMIX_CACHE_DIR")

@@ -31,8 +31,8 @@ def command(maps: tuple[Path, ...], wanted: tuple[str, ...], **settings: Any) ->
     """Write the maps of finished runs in another format, with names, nodata, place and origin.
 
     MAPS is the stem of a run's outputs (maps/cube), or one map of them; they must be ENVI, run's
-    default. All files are compared with the run's digests before, and read back after. geotiff and cog need rasterio (pip install
-    'unmix[geo]').
+    default. All files are compared with the run's digests before, and read back after. geotiff and cog need rasterio
+    (pip install 'unmix[geo]').
     """
     from unmix import export
     from unmix.runs.files.finished import stem_of_outputs

@@ -38,10 +38,15 @@ class Grouped(click.Command):
         super().__init__(*arguments, **how)
         self.params.append(
             click.Option(
-                ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=show_all, allow_from_autoenv=False,
+                ["--help-all"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=show_all,
+                allow_from_autoenv=False,
                 help="Show all options, in groups, and exit.",
             )
-        )  # fmt: skip
+        )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {"First": []}

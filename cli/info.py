@@ -19,8 +19,13 @@ DIGITS = 7
 @options.declared("scale", "offset")
 @options.as_json
 def command(
-    cubes: tuple[Path, ...], as_json: bool, dataset: str | None, wavelengths: str | None, scale: float | None, offset: float | None
-) -> int:  # fmt: skip
+    cubes: tuple[Path, ...],
+    as_json: bool,
+    dataset: str | None,
+    wavelengths: str | None,
+    scale: float | None,
+    offset: float | None,
+) -> int:
     """Show each CUBE's size, data type, interleave, wavelengths, bad bands, nodata, scale and map; reads headers only.
 
     Of a file with several dates it shows the first.

@@ -1,6 +1,8 @@
-"""Unmix several scenes at a time, each in a process of its own (`run --jobs`): one extracts while another solves and a third writes.
+"""Unmix several scenes at a time, each in a process of its own (`run --jobs`): one extracts while another solves and a
+third writes.
 
-Threads of one process would share Python's lock, which small scenes hold most of their time. A process that dies costs its scene alone.
+Threads of one process would share Python's lock, which small scenes hold most of their time. A process that dies costs
+its scene alone.
 """
 
 import contextlib
@@ -69,9 +71,11 @@ class SceneProcess:
             )
 
     def end(self, deadline: float | None = None) -> None:
-        """Stop the process, which cleans up first; kill it where it has not ended by then, or a further signal wants no waiting.
+        """Stop the process, which cleans up first; kill it where it has not ended by then, or a further signal wants no
+        waiting.
 
-        A killed process leaves what a later run goes on from. One that a hung disk holds cannot be killed and is left alone.
+        A killed process leaves what a later run goes on from. One that a hung disk holds cannot be killed and is left
+        alone.
         """
         deadline = time.monotonic() + CLEANING_UP if deadline is None else deadline
         self.process.terminate()

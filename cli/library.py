@@ -26,10 +26,11 @@ continuum = options.flag("--continuum", "Divide spectra by their continua: absor
 
 @click.group("library")
 def command() -> None:
-    """Build spectral libraries from a cube, inspect, prune, merge, rename or convert them, or resample them to the bands of a cube.
+    """Build spectral libraries from a cube, inspect, prune, merge, rename or convert them, or resample them to the
+    bands of a cube.
 
-    Formats read: CSV, ENVI (.sli, .lib), MATLAB, text files of the USGS (splib06) and ECOSTRESS, and folders of these. Formats
-    written, as OUT: .csv, or .sli with .hdr.
+    Formats read: CSV, ENVI (.sli, .lib), MATLAB, text files of the USGS (splib06) and ECOSTRESS, and folders of these.
+    Formats written, as OUT: .csv, or .sli with .hdr.
     """
 
 
@@ -140,9 +141,13 @@ def convert(library: Path, out: Path, select: str | None, complete: bool, overwr
     type=IN,
     metavar="FILE",
 )
-@options.value("--polygons", "Polygons or points: GeoJSON, a shapefile, a GeoPackage or KML; pixels count whose centres are "
-                             "inside, or that hold a point. Needs pip install 'unmix[geo]'.",
-               type=IN, metavar="FILE[:LAYER]")  # fmt: skip
+@options.value(
+    "--polygons",
+    "Polygons or points: GeoJSON, a shapefile, a GeoPackage or KML; pixels count whose centres are "
+    "inside, or that hold a point. Needs pip install 'unmix[geo]'.",
+    type=IN,
+    metavar="FILE[:LAYER]",
+)
 @options.value(
     "--column",
     "Column of --pixels, or property of --polygons, with the class.",
@@ -160,9 +165,18 @@ def convert(library: Path, out: Path, select: str | None, complete: bool, overwr
 @options.reading
 @options.logs
 def build(
-    cube: Path, out: Path, pixels: Path | None, raster: Path | None, polygons: Path | None, column: str, mean: bool, deviation: bool,
-    most: int | None, overwrite: bool, **reading: Any,
-) -> None:  # fmt: skip
+    cube: Path,
+    out: Path,
+    pixels: Path | None,
+    raster: Path | None,
+    polygons: Path | None,
+    column: str,
+    mean: bool,
+    deviation: bool,
+    most: int | None,
+    overwrite: bool,
+    **reading: Any,
+) -> None:
     """Build a library OUT (.csv, or .sli with .hdr) with classes from pixels of CUBE.
 
     Pixels without a value in every band in use are left out. Values are scaled as by run.
@@ -188,7 +202,8 @@ def build(
 @OUT
 @options.value(
     "--rule",
-    "ear, masa: least mean RMSE or angle to its class; ies: classifies the library best; amuses: nearest to the signal of --scene, "
+    "ear, masa: least mean RMSE or angle to its class; ies: classifies the library best; amuses: nearest to the signal "
+    "of --scene, "
     "without near duplicates.",
     type=("ear", "masa", "ies", "amuses"),
     required=True,
@@ -199,13 +214,24 @@ def build(
     type=click.IntRange(1),
     metavar="N",
 )
-@options.value("--scene", "For amuses: the scene. The next three options, and how it is read, are for it, too.",
-               type=IN, metavar="CUBE")  # fmt: skip
-@options.value("--dimensions", "Dimensions of the scene's signal subspace.  [default: as unmix count has it, at "
-                               "least 15]",
-               type=click.IntRange(1), metavar="N")  # fmt: skip
-@options.value("--nearest share", "Share of the spectra to consider: those nearest to that subspace.  [default: 0.9]",
-               type=click.FloatRange(0, 1, min_open=True), metavar="F")  # fmt: skip
+@options.value(
+    "--scene",
+    "For amuses: the scene. The next three options, and how it is read, are for it, too.",
+    type=IN,
+    metavar="CUBE",
+)
+@options.value(
+    "--dimensions",
+    "Dimensions of the scene's signal subspace.  [default: as unmix count has it, at least 15]",
+    type=click.IntRange(1),
+    metavar="N",
+)
+@options.value(
+    "--nearest share",
+    "Share of the spectra to consider: those nearest to that subspace.  [default: 0.9]",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="F",
+)
 @options.value(
     "--separability",
     "Leave out spectra that differ from a nearer one by less than A, for the farthest A + B: Jeffries-Matusita "
@@ -232,11 +258,28 @@ def build(
 @options.reading
 @options.logs
 def prune(
-    library: Path, out: Path, rule: str, count: int | None, scene: Path | None, dimensions: int | None, share: float | None,
-    separability: tuple[float, float] | None, min_fraction: float, max_fraction: float, max_rmse: float, classes: str | None,
-    library_scale: float | None, select: str | None, complete: bool, across_gaps: bool, as_json: bool, overwrite: bool, memory: str,
-    threads: int | None, **reading: Any,
-) -> None:  # fmt: skip
+    library: Path,
+    out: Path,
+    rule: str,
+    count: int | None,
+    scene: Path | None,
+    dimensions: int | None,
+    share: float | None,
+    separability: tuple[float, float] | None,
+    min_fraction: float,
+    max_fraction: float,
+    max_rmse: float,
+    classes: str | None,
+    library_scale: float | None,
+    select: str | None,
+    complete: bool,
+    across_gaps: bool,
+    as_json: bool,
+    overwrite: bool,
+    memory: str,
+    threads: int | None,
+    **reading: Any,
+) -> None:
     """Choose the spectra of LIBRARY that represent their classes best, and write them to OUT (.csv, or .sli with .hdr).
 
     Every spectrum models every other one, with shade; of equal spectra the first is chosen.
@@ -298,12 +341,22 @@ def prune(
 @options.as_json
 @options.overwrite
 def match(
-    spectra: Path, library: Path, distance: str, continuum: bool, max_distance: float | None, count: int, out: Path | None,
-    select: str | None, only_nm: str | None, as_json: bool, overwrite: bool,
-) -> None:  # fmt: skip
+    spectra: Path,
+    library: Path,
+    distance: str,
+    continuum: bool,
+    max_distance: float | None,
+    count: int,
+    out: Path | None,
+    select: str | None,
+    only_nm: str | None,
+    as_json: bool,
+    overwrite: bool,
+) -> None:
     """Find the spectra of LIBRARY nearest to each of SPECTRA, such as the endmembers of a run.
 
-    LIBRARY is brought to the channels of SPECTRA. A match is ambiguous (~) if the next one is at most a tenth farther away.
+    LIBRARY is brought to the channels of SPECTRA. A match is ambiguous (~) if the next one is at most a tenth farther
+    away.
     """
     from dataclasses import asdict, replace
     from math import degrees, radians
@@ -370,13 +423,20 @@ def within_windows(library: Any, text: str) -> Any:
 @options.reading
 @options.logs
 def resample(
-    library: Path, cube: Path, out: Path, select: str | None, complete: bool, across_gaps: bool, overwrite: bool, **reading: Any,
-) -> None:  # fmt: skip
+    library: Path,
+    cube: Path,
+    out: Path,
+    select: str | None,
+    complete: bool,
+    across_gaps: bool,
+    overwrite: bool,
+    **reading: Any,
+) -> None:
     """Resample LIBRARY to the bands in use of CUBE, and write OUT (.csv, or .sli with .hdr).
 
-    unmix run does the same with -e LIBRARY. Band responses are Gaussians with the cube's FWHM (or band spacing), reduced by the
-    library's own FWHM. Channels within a tenth of the FWHM of a band are used as they are; a band outside the library's range, or
-    in a gap of its channels, is an error.
+    unmix run does the same with -e LIBRARY. Band responses are Gaussians with the cube's FWHM (or band spacing),
+    reduced by the library's own FWHM. Channels within a tenth of the FWHM of a band are used as they are; a band
+    outside the library's range, or in a gap of its channels, is an error.
     """
     from unmix.library import load_for
     from unmix.outputs.names import inputs_of

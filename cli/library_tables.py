@@ -50,7 +50,8 @@ def table(library: Path, table: Path, select: str | None, overwrite: bool) -> No
 @OUT
 @options.overwrite
 def rename(library: Path, table: Path, out: Path, overwrite: bool) -> None:
-    """Write OUT: LIBRARY with the new names and classes of TABLE, a CSV file with the columns name, and new name or class.
+    """Write OUT: LIBRARY with the new names and classes of TABLE, a CSV file with the columns name, and new name or
+    class.
 
     unmix library table writes one. Cells that are empty, and spectra that are not in it, stay as they are.
     """

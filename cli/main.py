@@ -26,7 +26,8 @@ from . import start
 # Raised by click from 8.2 on where a group is given no command; before, it prints its help by itself.
 NoArguments: Any = getattr(click.exceptions, "NoArgsIsHelpError", start.Stopped)
 
-# Commands in the order of the help, with the line shown there, and their files, which are imported when they run; features add theirs.
+# Commands in the order of the help, with the line shown there, and their files, which are imported when they run;
+# features add theirs.
 COMMANDS = {
     "run": "Unmix scenes: endmembers, then certified abundances.",
     "mesma": "Choose for each pixel the best model of a spectrum a class (MESMA).",
@@ -85,9 +86,15 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "UNMIX"})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, allow_from_autoenv=False,
-              callback=lambda *arguments: show_version(*arguments),
-              help="Show the version and exit.")  # fmt: skip
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    allow_from_autoenv=False,
+    callback=lambda *arguments: show_version(*arguments),
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """Hyperspectral unmixing that is exact and proves it, pixel by pixel.
 
@@ -101,7 +108,8 @@ def refuse_environment() -> None:
     limit = resource.getrlimit(resource.RLIMIT_STACK)[0]
     if 0 <= limit < SMALLEST_STACK:
         raise MethodError(
-            f"the stack is limited to {limit // 2**10} KiB (ulimit -s), in which code cannot be compiled: ulimit -s 8192"
+            f"the stack is limited to {limit // 2**10} KiB (ulimit -s), in which code cannot be compiled: ulimit -s "
+            "8192"
         )
     given = os.environ.get("NUMBA_NUM_THREADS", "1")
     if not given.isdecimal() or int(given) == 0:
@@ -254,8 +262,8 @@ def main() -> None:
 def program() -> None:
     """Run `main` and end the process at once.
 
-    Python's own end, which frees what the system frees anyway, takes 0.13 s on a CPU and 0.3 s with a GPU; all outputs are on disk and
-    have their names by then. A process with threads or processes of its own ends in Python's way.
+    Python's own end, which frees what the system frees anyway, takes 0.13 s on a CPU and 0.3 s with a GPU; all outputs
+    are on disk and have their names by then. A process with threads or processes of its own ends in Python's way.
     """
     code = 0
     try:

@@ -23,9 +23,20 @@ def of_models(name: str, help: str, type: Sequence[str] | None = None) -> Callab
 @archive.scenes
 @unmixing.library
 @options.declared(
-    "levels", "class_sets", "limits", "fusion", "fusion_rule", "min_fraction", "max_fraction", "min_shade", "max_shade", "max_rmse",
-    "max_residual", "residual_bands", "shade",
-)  # fmt: skip
+    "levels",
+    "class_sets",
+    "limits",
+    "fusion",
+    "fusion_rule",
+    "min_fraction",
+    "max_fraction",
+    "min_shade",
+    "max_shade",
+    "max_rmse",
+    "max_residual",
+    "residual_bands",
+    "shade",
+)
 @options.combine(*(of_models(name, **how) for one in in_runs().values() for name, how in one.for_models.items()))
 @options.option("within")
 @unmixing.shade_normalize
@@ -41,9 +52,9 @@ def of_models(name: str, help: str, type: Sequence[str] | None = None) -> Callab
 def command(**given: Any) -> int:
     """Choose for each pixel the best model with at most one spectrum of each class (MESMA).
 
-    Writes STEM_model (for each class the number of its spectrum in STEM_endmembers, from 1; 0 is none), STEM_fraction (the classes,
-    shade, and brightness, the sum of the classes), STEM_rmse, STEM_endmembers and, when all is done, STEM_run.json. All models are
-    compared. Thresholds are in the unit of the scaled cube: the defaults are for reflectance from 0 to 1. Interrupted runs, lists
-    of cubes and exit codes are as for run.
+    Writes STEM_model (for each class the number of its spectrum in STEM_endmembers, from 1; 0 is none), STEM_fraction
+    (the classes, shade, and brightness, the sum of the classes), STEM_rmse, STEM_endmembers and, when all is done,
+    STEM_run.json. All models are compared. Thresholds are in the unit of the scaled cube: the defaults are for
+    reflectance from 0 to 1. Interrupted runs, lists of cubes and exit codes are as for run.
     """
     return unmix_scenes(method="mesma", **given)

@@ -149,7 +149,8 @@ class Local(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if is_remote(value):
             raise MethodError(
-                f"{located(value)}: must be a file or folder of this machine: only maps of unmix run, batch and mesma are "
+                f"{located(value)}: must be a file or folder of this machine: only maps of unmix run, batch and mesma "
+                "are "
                 "uploaded, and finished runs are read after they have been downloaded"
             )
         return super().convert(value, param, ctx)
@@ -229,8 +230,12 @@ def parse_count(text: str) -> int | str:
 
 cube = click.argument("cube", type=Input())
 maps = click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=Local())
-cube_of_run = value("--cube", "The scene of a run, where it has moved, or is on a server.  [default: its path in the run]",
-                    type=Input(), metavar="FILE")  # fmt: skip
+cube_of_run = value(
+    "--cube",
+    "The scene of a run, where it has moved, or is on a server.  [default: its path in the run]",
+    type=Input(),
+    metavar="FILE",
+)
 opening = declared("dataset", "wavelengths")
 reading = combine(
     declared(
@@ -330,7 +335,8 @@ def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logg
     """Send the package's log to stderr, and to a file if one is named; return the logger."""
     log = logging.getLogger("unmix")
     log.setLevel(logging.DEBUG if verbose else logging.INFO)
-    # Handlers choose which records are shown; the logger passes all, since run.json has the warnings of a quiet run too.
+    # Handlers choose which records are shown; the logger passes all, since run.json has the warnings of a quiet run
+    # too.
     shown = logging.ERROR if quiet else logging.NOTSET
     log.handlers = [StderrHandler(shown)]
     log.handlers[0].setFormatter(LogLine())
@@ -341,7 +347,8 @@ def set_up_log(verbose: bool, quiet: bool, log_file: str | None) -> logging.Logg
         try:
             if os.path.isfile(log_file) and not is_log(log_file):
                 raise click.UsageError(
-                    f"--log-file {log_file}: exists and is no log of ours (its first line has no date); name another file"
+                    f"--log-file {log_file}: exists and is no log of ours (its first line has no date); name another "
+                    "file"
                 )
             handler = LogFileHandler(log_file, encoding="utf-8")
         except OSError as error:
@@ -364,7 +371,8 @@ def refuse_log_in_use(log_file: str) -> None:
             )
             if argument_inode is not None and argument_inode == inode(Path(log_file)):
                 raise click.UsageError(
-                    f"--log-file {log_file}: is the same file as {argument}, which this command reads or writes; name another"
+                    f"--log-file {log_file}: is the same file as {argument}, which this command reads or writes; name "
+                    "another"
                 )
 
 

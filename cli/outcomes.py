@@ -50,7 +50,10 @@ def proof_line(result: dict[str, Any], pixels: dict[str, int]) -> str:
     """Return the words on the proof of a result: of each pixel, or of all together."""
     if "spatial" in result:
         about = result["spatial"]
-        return f"{pixels['solved']} pixels, {about['prior']} {about['lambda']:.4g}: duality gap {about['gap']:.1e} of the cost"
+        return (
+            f"{pixels['solved']} pixels, {about['prior']} {about['lambda']:.4g}: duality gap {about['gap']:.1e} of the "
+            "cost"
+        )
     kappa = "infinite" if result["worst_kappa"] is None else f"{result['worst_kappa']:.1e}"
     alone = f", {pixels['fit_certified']} only in their fit" if pixels["fit_certified"] else ""
     return f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {kappa}{alone}"
@@ -74,24 +77,30 @@ def show_plan(plan: dict[str, Any]) -> None:
     if names is not None:
         some = f"{len(names)}: {', '.join(names[:MOST_NAMED])}" + ", …" * (len(names) > MOST_NAMED)
     rows = {
-        "scene": f"{plan['input']['path']}: {plan['lines']} lines of {plan['samples']} samples, {plan['bands_used']} bands in use",
+        "scene": f"{plan['input']['path']}: {plan['lines']} lines of {plan['samples']} samples, {plan['bands_used']} "
+        "bands in use",
         "method": f"{plan['method']} ({plan['solver']}) on {plan['device']}",
         "endmembers": some,
         "models": ", ".join(f"{count} of {level}" for level, count in (plan["models"] or {}).items()),
         "memory": said_of_memory(plan["memory_expected"]),
         "reads": f"{plan['bytes_to_read'] / 1e6:.1f} MB",
-        "writes": "" if plan["bytes_to_write"] is None else f"{plan['bytes_to_write'] / 1e6:.1f} MB: "
+        "writes": ""
+        if plan["bytes_to_write"] is None
+        else f"{plan['bytes_to_write'] / 1e6:.1f} MB: "
         + ", ".join(f"{name} ({count} band{'s' * (count != 1)})" for name, count in plan["bands"].items()),
-        "outputs": plan["outputs"][0].rpartition("_")[0] + "_*: " + ", ".join(path.rpartition("_")[2] for path in plan["outputs"]),
+        "outputs": plan["outputs"][0].rpartition("_")[0]
+        + "_*: "
+        + ", ".join(path.rpartition("_")[2] for path in plan["outputs"]),
         "there already": ", ".join(plan["outputs_that_exist"]),
-    }  # fmt: skip
+    }
     for name, value in rows.items():
         if value:
             print_out(f"{name:14}{value}")
 
 
 class Outcomes:
-    """Reports the outcome of each of ``count`` scenes, as JSON on stdout and a line in the log, and collects the exit code.
+    """Reports the outcome of each of ``count`` scenes, as JSON on stdout and a line in the log, and collects the exit
+    code.
 
     ``uncertified`` "fail" makes uncertified pixels of an exact solver a failure, "ok" does not.
     """

@@ -101,7 +101,10 @@ class Board:
         if path not in self.tasks:
             self.tasks[path] = self.shown.add_task(printable(path.name), total=step.total, rate=self.what)
         rates = self.rates()
-        rate = f"{self.what}  {rates['pixels_per_second'] / 1e6:.2f} Mpixel/s  {rates['gigabytes_per_second']:.2f} GB/s  {step.device}"
+        rate = (
+            f"{self.what}  {rates['pixels_per_second'] / 1e6:.2f} Mpixel/s  {rates['gigabytes_per_second']:.2f} GB/s  "
+            f"{step.device}"
+        )
         self.shown.update(
             self.tasks[path], completed=step.done, total=step.total, rate=rate if step.pixels else self.what
         )

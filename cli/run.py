@@ -22,7 +22,8 @@ from .progress import Board, Report
 
 # Share of a scene's lines after which the next scene is prefetched, and the bytes of it that are.
 PREFETCH_AT, PREFETCH_BYTES = 0.8, 256 * 2**20
-# Bytes of a scene from which `device` auto may take a GPU (`unmix.devices`), whose context is then made while Python imports.
+# Bytes of a scene from which `device` auto may take a GPU (`unmix.devices`), whose context is then made while Python
+# imports.
 LARGE = 256 * 2**20
 
 
@@ -37,21 +38,32 @@ LARGE = 256 * 2**20
 def command(**given: Any) -> int:
     """Unmix scenes: endmembers (extracted, or -e FILE), then abundances, RMSE and a certificate for every pixel.
 
-    Outputs are written beside the cube: STEM_abundance, STEM_rmse, STEM_endmembers and, when all is done, STEM_run.json. Library
-    and cube must have the same unit: the header's scale factor and gains are applied, or --scale.
+    Outputs are written beside the cube: STEM_abundance, STEM_rmse, STEM_endmembers and, when all is done,
+    STEM_run.json. Library and cube must have the same unit: the header's scale factor and gains are applied, or
+    --scale.
 
-    Exit code 0 means that every pixel of an exact solver is certified. An interrupted run (Ctrl-C, kill -9, a full disk, a power
-    loss) continues when the same command is given again; of several scenes with --skip-existing. A cube that fails does not stop the
-    others (exit code 4): find archive -name '*.hdr' -print0 | unmix run --list - --skip-existing -o 'maps/{dir}' --failed failed.csv
+    Exit code 0 means that every pixel of an exact solver is certified. An interrupted run (Ctrl-C, kill -9, a full
+    disk, a power loss) continues when the same command is given again; of several scenes with --skip-existing. A cube
+    that fails does not stop the others (exit code 4): find archive -name '*.hdr' -print0 | unmix run --list -
+    --skip-existing -o 'maps/{dir}' --failed failed.csv
     """
     return unmix_scenes(**given)
 
 
 def unmix_scenes(
-    cubes: tuple[Path, ...], listed: Path | None, shard: str | None, as_json: bool, uncertified: str, failed: Path | None,
+    cubes: tuple[Path, ...],
+    listed: Path | None,
+    shard: str | None,
+    as_json: bool,
+    uncertified: str,
+    failed: Path | None,
     progress_kind: str,
-    jobs: int, verbose: bool, quiet: bool, log_file: str | None, **settings: Any,
-) -> int:  # fmt: skip
+    jobs: int,
+    verbose: bool,
+    quiet: bool,
+    log_file: str | None,
+    **settings: Any,
+) -> int:
     """Unmix scenes with some of the options of `unmix.run`, ``jobs`` at a time; return the exit code."""
     if jobs == 1 and not settings.get("dry_run"):  # else this process unmixes nothing
         threading.Thread(target=build, daemon=True).start()  # reads 450 files, while Python imports

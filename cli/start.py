@@ -1,8 +1,9 @@
 """Start the program: handlers of signals first, then all that takes time to import.
 
-A signal ends the process at once until the work begins and again when it is over, since nothing is lost then. During the work it is an
-exception, `Stopped`, so that temporary files and locks are cleaned up. An exception of a handler may be swallowed: by Python in
-destructors and callbacks, by libraries in imports. So a timer raises it again until `main` has it.
+A signal ends the process at once until the work begins and again when it is over, since nothing is lost then. During
+the work it is an exception, `Stopped`, so that temporary files and locks are cleaned up. An exception of a handler may
+be swallowed: by Python in destructors and callbacks, by libraries in imports. So a timer raises it again until `main`
+has it.
 """
 
 import gc
@@ -14,9 +15,9 @@ from types import FrameType
 
 # Signals that stop the program, and what they are called; the exit code is 128 + the number.
 STOPPING = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
-# Functions in which no exception is raised, since it would leave their beginning or cleaning up half done; and the most seconds that
-# Ctrl-C waits for them to end. It waits for imports too, whose modules would stay half made, and for llvmlite, whose objects free
-# memory of LLVM (a process ended with SIGSEGV once).
+# Functions in which no exception is raised, since it would leave their beginning or cleaning up half done; and the most
+# seconds that Ctrl-C waits for them to end. It waits for imports too, whose modules would stay half made, and for
+# llvmlite, whose objects free memory of LLVM (a process ended with SIGSEGV once).
 UNDISTURBED, MOST_WAITING = ("__enter__", "__exit__", "__del__"), 3.0
 OF_LLVM = os.sep + "llvmlite" + os.sep
 # Seconds until the exception is raised again, where it could not be raised or was swallowed.
@@ -49,11 +50,13 @@ def program() -> None:
 
 def prepare() -> None:
     """Set what has to be set before NumPy and Numba are imported."""
-    # The threads of numpy's BLAS wait busily beside ours: a run by defaults took 72 s of 16 cores' time with them, and 14 without.
+    # The threads of numpy's BLAS wait busily beside ours: a run by defaults took 72 s of 16 cores' time with them, and
+    # 14 without.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # PROJ asks no server for grids either, whatever system a file names.
     os.environ["PROJ_NETWORK"] = "OFF"
-    # Python looks for cycles of objects after every 700 new ones: a tenth of a small run, whose imports make 140 000 that stay.
+    # Python looks for cycles of objects after every 700 new ones: a tenth of a small run, whose imports make 140 000
+    # that stay.
     gc.set_threshold(100_000)
     # Numba imports it wherever it is installed, for a report that nobody asks for: 40 ms.
     sys.modules.setdefault("coverage", None)  # type: ignore[arg-type]

@@ -13,14 +13,19 @@ from .outcomes import scenes_that_failed
 
 @click.command("status")
 @options.maps
-@options.value("--failed", "Also show the scenes that failed, of which nothing is in MAPS: the table that run --failed FILE wrote.",
-               type=options.Local(dir_okay=False), metavar="FILE")  # fmt: skip
+@options.value(
+    "--failed",
+    "Also show the scenes that failed, of which nothing is in MAPS: the table that run --failed FILE wrote.",
+    type=options.Local(dir_okay=False),
+    metavar="FILE",
+)
 @options.as_json
 def command(maps: tuple[Path, ...], failed: Path | None, as_json: bool) -> int:
-    """Show which runs are done, and how well they fit, running (and where), interrupted (and at which line), or damaged.
+    """Show which runs are done, and how well they fit, running (and where), interrupted (and at which line), or
+    damaged.
 
-    MAPS is a folder, with all below it, the stem of a run's outputs (maps/cube), or one of them. Exit code 0 means that all are
-    done, with every pixel of an exact solver certified, and that no scene of --failed is named.
+    MAPS is a folder, with all below it, the stem of a run's outputs (maps/cube), or one of them. Exit code 0 means that
+    all are done, with every pixel of an exact solver certified, and that no scene of --failed is named.
     """
     missing = [] if failed is None else scenes_that_failed(failed)  # before the first line
     from unmix.runs.files.finished import (

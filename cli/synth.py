@@ -35,15 +35,27 @@ TYPES = ("uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
 @options.option("memory", default="256M")
 @options.overwrite
 def command(
-    out: Path, like: str, lines: int, samples: int, bands: int, count: int, seed: int, snr: str, pure: bool,
-    dtype: str, interleave: str, byte_order: str, memory: str, overwrite: bool,
-) -> None:  # fmt: skip
+    out: Path,
+    like: str,
+    lines: int,
+    samples: int,
+    bands: int,
+    count: int,
+    seed: int,
+    snr: str,
+    pure: bool,
+    dtype: str,
+    interleave: str,
+    byte_order: str,
+    memory: str,
+    overwrite: bool,
+) -> None:
     """Make a scene OUT.img with header OUT.hdr, and its truth, OUT_truth_abundance and OUT_truth_endmembers.
 
     Spectra are smooth continua with absorption features; abundances are patchy and sparse, mostly 2 to 5 in a pixel.
 
-    --like emit: a granule OUT.nc of soil, green and dry vegetation, with lookup table and a cloud, OUT_uncertainty.nc, OUT_mask.nc,
-    a library of 24 spectra OUT_library.csv, and OUT_truth_fraction. Takes --lines, --samples and --seed.
+    --like emit: a granule OUT.nc of soil, green and dry vegetation, with lookup table and a cloud, OUT_uncertainty.nc,
+    OUT_mask.nc, a library of 24 spectra OUT_library.csv, and OUT_truth_fraction. Takes --lines, --samples and --seed.
     """
     if like == "emit":
         from unmix.commands.synth.emit import Granule, synthesise_emit
@@ -62,7 +74,8 @@ def command(
         raise click.UsageError(f"--snr {snr}: write a number in dB, or none") from None
     scene = SyntheticScene(lines, samples, bands, count, seed, decibels, pure, dtype, interleave, byte_order)
     said = (
-        f"unmix synth {printable(out.name)} --lines {lines} --samples {samples} --bands {bands} -n {count} --seed {seed} --snr {snr}"
+        f"unmix synth {printable(out.name)} --lines {lines} --samples {samples} --bands {bands} -n {count} --seed "
+        f"{seed} --snr {snr}"
         f"{' --pure' * pure} --dtype {dtype} --interleave {interleave} --byte-order {byte_order}"
     )
     for path in synthesise(out, scene, overwrite, parse_size(memory), said):

@@ -22,9 +22,11 @@ from .main import print_err, print_json, print_out
 )
 @options.as_json
 def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_json: bool) -> int:
-    """Check the outputs of a run: digests of all files, the conditions of an optimum in some pixels, some lines unmixed again.
+    """Check the outputs of a run: digests of all files, the conditions of an optimum in some pixels, some lines unmixed
+    again.
 
-    STEM is the common beginning of their names: maps/cube for maps/cube_abundance.img. Exit code 0 means that nothing differs.
+    STEM is the common beginning of their names: maps/cube for maps/cube_abundance.img. Exit code 0 means that nothing
+    differs.
     """
     from unmix.commands.verify import verify
 

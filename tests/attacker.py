@@ -1,7 +1,7 @@
 """An attacker who owns the folder of the outputs and knows the moment of each step: he sits in Python's audit events.
 
-Before a chosen step of a command (a file that is opened, linked or renamed in the folder) he replaces a name, or all names that are
-there, by a link, a hard link or a pipe. A command that would wait for a pipe is noticed, not waited for.
+Before a chosen step of a command (a file that is opened, linked or renamed in the folder) he replaces a name, or all
+names that are there, by a link, a hard link or a pipe. A command that would wait for a pipe is noticed, not waited for.
 """
 
 import contextlib
@@ -69,7 +69,8 @@ class Attacker:
 
     @contextlib.contextmanager
     def at(self, folder, victim=None, step=-1, trick="symlink", one=True, owner=None):
-        """Watch a folder; before its step number ``step`` play the trick with the name of the step (``one``), or with all names.
+        """Watch a folder; before its step number ``step`` play the trick with the name of the step (``one``), or with
+        all names.
 
         With ``owner`` folder and links are those of the user of this number.
         """

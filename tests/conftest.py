@@ -24,20 +24,22 @@ from unmix.outputs.digests import image_digest_within, record_digest
 from unmix.runs.files.finished import FinishedRun
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of a GPU that tests share
-# What the tests import makes half a million objects: to look through them for circles, as often as Python does, took a tenth of the
-# time of all tests. Objects made between two looks at the youngest.
+# What the tests import makes half a million objects: to look through them for circles, as often as Python does, took a
+# tenth of the time of all tests. Objects made between two looks at the youngest.
 gc.set_threshold(50_000)
-# A shell without job control lets what it starts in its background ignore SIGINT; what tests start and interrupt would inherit that.
+# A shell without job control lets what it starts in its background ignore SIGINT; what tests start and interrupt would
+# inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 DATA = Path(
     os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / "data")
 ).resolve()  # a test may change the folder
-# The quick tier draws the same few examples each time and keeps none; the full tier draws a hundred others, from the seed that make
-# prints, and prints how to draw a failing one again.
+# The quick tier draws the same few examples each time and keeps none; the full tier draws a hundred others, from the
+# seed that make prints, and prints how to draw a failing one again.
 settings.register_profile("quick", derandomize=True, database=None, max_examples=30, deadline=None)
 settings.register_profile("full", print_blob=True, deadline=None)
 settings.load_profile("quick")
-# Seconds that a test waits for another process before it takes it for hung: shared machines are three times slower some days.
+# Seconds that a test waits for another process before it takes it for hung: shared machines are three times slower some
+# days.
 PATIENCE = 600
 
 
@@ -78,8 +80,8 @@ if simulated():
     simulated_warps.install()
 
 
-# The quick tier, and the most functions that two processes may compile for it from nothing, those that a function calls as well: 628
-# were counted. Each takes 0.15 s.
+# The quick tier, and the most functions that two processes may compile for it from nothing, those that a function calls
+# as well: 628 were counted. Each takes 0.15 s.
 QUICK, MOST_COMPILED = "not slow and not real", 740
 
 

@@ -71,7 +71,8 @@ def of_pixel(
 def gap(
     E: np.ndarray, y: np.ndarray, a: np.ndarray, sum_to_one: bool = False, penalty: np.ndarray | float = 0.0
 ) -> float:
-    """Return the duality gap of abundances a ≥ 0 over ½|y|², in extended precision: no others cost less by more than this.
+    """Return the duality gap of abundances a ≥ 0 over ½|y|², in extended precision: no others cost less by more than
+    this.
 
     Parameters
     ----------
@@ -91,7 +92,8 @@ def gap(
 
 
 def of_every_support(E: np.ndarray, y: np.ndarray, method: str = "nnls", most: int | None = None) -> np.ndarray:
-    """Return the optimum of a method by trying all supports of at most ``most`` endmembers: the definition of NNLS and FCLS.
+    """Return the optimum of a method by trying all supports of at most ``most`` endmembers: the definition of NNLS and
+    FCLS.
 
     Parameters
     ----------
@@ -123,10 +125,11 @@ def of_every_support(E: np.ndarray, y: np.ndarray, method: str = "nnls", most: i
 
 
 def l1_path(E: np.ndarray, y: np.ndarray, w: np.ndarray | None = None) -> list[tuple[float, np.ndarray]]:
-    """Return every breakpoint ``(λ, a)`` of ``min ½ |y − E a|² + λ wᵀa`` over a ≥ 0, from the λ where a becomes 0 down to 0.
+    """Return every breakpoint ``(λ, a)`` of ``min ½ |y − E a|² + λ wᵀa`` over a ≥ 0, from the λ where a becomes 0 down
+    to 0.
 
-    Homotopy: on a support S, ``a_S = u − λ v`` with ``u = (E_SᵀE_S)⁻¹ E_Sᵀy`` and ``v = (E_SᵀE_S)⁻¹ w_S``, until an abundance or the
-    dual of another column reaches 0; between two breakpoints a is linear in λ.
+    Homotopy: on a support S, ``a_S = u − λ v`` with ``u = (E_SᵀE_S)⁻¹ E_Sᵀy`` and ``v = (E_SᵀE_S)⁻¹ w_S``, until an
+    abundance or the dual of another column reaches 0; between two breakpoints a is linear in λ.
     """
     p = E.shape[1]
     w = np.ones(p) if w is None else w

@@ -267,7 +267,8 @@ def root_down(value, bits=400):
 
 
 class Ends:
-    """The ends of ranges in rational numbers, by all supports of up to some five spectra: for a ≥ 0, and where abundances sum to one.
+    """The ends of ranges in rational numbers, by all supports of up to some five spectra: for a ≥ 0, and where
+    abundances sum to one.
 
     Parameters
     ----------

@@ -18,7 +18,8 @@ UNSURE = 10
 def exchanges(
     Y: np.ndarray, E: np.ndarray, rows: list[int], method: str, variance: float, everything: bool
 ) -> tuple[tuple[int, int, float] | None, int, int]:
-    """Return an exchange that costs less, net of noise of a variance too and for no larger errors, how many were solved, how many not.
+    """Return an exchange that costs less, net of noise of a variance too and for no larger errors, how many were
+    solved, how many not.
 
     With it is by which share it costs less.
     """

@@ -1,10 +1,12 @@
-"""Files that begin right and go wrong, through the command line: ``python tests/fuzz_grammar.py COUNT [SEED]`` (`make fuzz`).
+"""Files that begin right and go wrong, through the command line: ``python tests/fuzz_grammar.py COUNT [SEED]`` (`make
+fuzz`).
 
-Input i is made from the seed and i alone: a header, table, document, options file or MATLAB file after its grammar, with values, units,
-nesting, separators, ends of lines and encodings changed, and a command that reads it; or, a third of them, a run of a scene in any
-format, with odd options, most of them with damage to a file (`fuzz_scenes.py`). Each command runs in a fork of this process, so
-that a crash or a wait is seen. Good is an exit code that is documented, one line about an error, JSON that others can read, inputs as
-they were, and nothing left behind by a command that failed; everything else is printed and makes exit code 1.
+Input i is made from the seed and i alone: a header, table, document, options file or MATLAB file after its grammar,
+with values, units, nesting, separators, ends of lines and encodings changed, and a command that reads it; or, a third
+of them, a run of a scene in any format, with odd options, most of them with damage to a file (`fuzz_scenes.py`). Each
+command runs in a fork of this process, so that a crash or a wait is seen. Good is an exit code that is documented, one
+line about an error, JSON that others can read, inputs as they were, and nothing left behind by a command that failed;
+everything else is printed and makes exit code 1.
 """
 
 import contextlib

@@ -1,8 +1,10 @@
-"""Edited records of runs, thousands of them, through every reader: ``python tests/fuzz_records.py COUNT [SEED]`` (`make fuzz`).
+"""Edited records of runs, thousands of them, through every reader: ``python tests/fuzz_records.py COUNT [SEED]`` (`make
+fuzz`).
 
-A record is edited at one to three random places; half of the edits are given the right digest again, so that they get further. Each
-reader has to take it, or to raise an `UnmixError` of one line. Everything else is a finding, printed with the edit that led to it.
-Every fourth file is no record, but the journal of a run that was cut off, whose edited entries get the right CRC-32 again.
+A record is edited at one to three random places; half of the edits are given the right digest again, so that they get
+further. Each reader has to take it, or to raise an `UnmixError` of one line. Everything else is a finding, printed with
+the edit that led to it. Every fourth file is no record, but the journal of a run that was cut off, whose edited entries
+get the right CRC-32 again.
 """
 
 import contextlib
@@ -28,11 +30,48 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 # In place of any value; what JSON text can hold, whether or not Python would write it.
 ODD: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 7, 2**31, 2**63, 10**400, 0.5, -0.0, float("inf"), float("-inf"), float("nan"), 1e308, 5e-324, "", "x",
-    "\ud800", "\udcff", "a\0b", "../../etc/passwd", "µ", "9" * 5000, "envi", "nnls", "auto", [], {}, [None], [[]], {"": None},
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    7,
+    2**31,
+    2**63,
+    10**400,
+    0.5,
+    -0.0,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+    1e308,
+    5e-324,
+    "",
+    "x",
+    "\ud800",
+    "\udcff",
+    "a\0b",
+    "../../etc/passwd",
+    "µ",
+    "9" * 5000,
+    "envi",
+    "nnls",
+    "auto",
+    [],
+    {},
+    [None],
+    [[]],
+    {"": None},
     [1, 2, 3],
-    {"a": {"b": []}}, "s3://", "http://x/?a", "-inf", "\n", [1e300] * 3, ["x"] * 1000,
-)  # fmt: skip
+    {"a": {"b": []}},
+    "s3://",
+    "http://x/?a",
+    "-inf",
+    "\n",
+    [1e300] * 3,
+    ["x"] * 1000,
+)
 
 
 # Options of the runs whose records are edited, without those that name the library.
@@ -67,8 +106,11 @@ def runs(folder: Path, numbers: Iterable[int] = range(len(WAYS))) -> list[Path]:
 
     rng = np.random.default_rng(1)
     waves, E = np.arange(8) * 100.0 + 500, rng.uniform(0.1, 0.9, (8, 3))
-    fields = {"wavelength": waves, "map info": "{UTM, 1, 1, 5e5, 4e6, 30, 30, 11, North, WGS-84}",
-              "acquisition time": "2026-01-02T03:04:05"}  # fmt: skip
+    fields = {
+        "wavelength": waves,
+        "map info": "{UTM, 1, 1, 5e5, 4e6, 30, 30, 11, North, WGS-84}",
+        "acquisition time": "2026-01-02T03:04:05",
+    }
     cube = write_cube(folder / "s.hdr", rng.dirichlet(np.ones(3), (LINES, 5)) @ E.T, "bil", **fields)
     write_csv(folder / "e.csv", E, waves)
     places = []
@@ -104,18 +146,21 @@ def readers(stem: Path, out: Path, run: Callable[..., Any]) -> dict[str, Callabl
 
     scene, record = stem.parent.parent / "s.hdr", stem.with_name("s_run.json")
     return {
-        "verify": lambda: verify(stem, everything=True), "report": lambda: unmix.report(stem, out / "r.html", overwrite=True),
+        "verify": lambda: verify(stem, everything=True),
+        "report": lambda: unmix.report(stem, out / "r.html", overwrite=True),
         "folder page": lambda: unmix.report(stem.parent, out / "f.html", overwrite=True),
-        "compare": lambda: unmix.compare(stem, stem), "status": lambda: state_of_run(stem),
+        "compare": lambda: unmix.compare(stem, stem),
+        "status": lambda: state_of_run(stem),
         "names": lambda: listed(stem.parent, stem.name),
         "status by command": lambda: quiet(status.command, str(stem), "--json"),
         "export": lambda: unmix.export(stem, out / "e", format="envi", style=True, split=True, overwrite=True),
-        "stac": lambda: unmix.stac(stem, overwrite=True), "config": lambda: read(record, "run"),
+        "stac": lambda: unmix.stac(stem, overwrite=True),
+        "config": lambda: read(record, "run"),
         "ours": lambda: replaceable(sorted(stem.parent.glob("s_*")), True, "`out_dir`"),
         "skipping": lambda: CompletedRun({"method": "nnls"}, {"data": {}}).is_there(stem.parent, stem.name),
         "a second run": lambda: unmix.run(scene, count=2, out_dir=stem.parent, skip_existing=True, device="cpu"),
         "the same run": lambda: run(scene, out_dir=stem.parent, skip_existing=True),
-    }  # fmt: skip
+    }
 
 
 def quiet(command: Any, *words: str) -> None:
@@ -132,9 +177,10 @@ def readers_of_journal(stem: Path, run: Callable[..., Any]) -> dict[str, Callabl
 
     scene = stem.parent.parent / "s.hdr"
     return {
-        "status of a journal": lambda: state_of_run(stem), "status of a journal by command": lambda: quiet(status.command, str(stem)),
+        "status of a journal": lambda: state_of_run(stem),
+        "status of a journal by command": lambda: quiet(status.command, str(stem)),
         "a continued run": lambda: run(scene, out_dir=stem.parent),
-    }  # fmt: skip
+    }
 
 
 def places(value: Any, path: tuple = ()) -> Iterator[tuple]:

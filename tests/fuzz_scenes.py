@@ -6,9 +6,31 @@ import re
 import numpy as np
 
 ODD = (
-    "0", "-1", "1", "2", "3", "7", "255", "65536", "2147483647", "4294967296", "-2147483648", "1e308", "nan", "inf", "-inf",
-    "1e-300", "", "x", "{", "}", "{1, 2}", "3.5", "µm", "9" * 40,
-)  # fmt: skip
+    "0",
+    "-1",
+    "1",
+    "2",
+    "3",
+    "7",
+    "255",
+    "65536",
+    "2147483647",
+    "4294967296",
+    "-2147483648",
+    "1e308",
+    "nan",
+    "inf",
+    "-inf",
+    "1e-300",
+    "",
+    "x",
+    "{",
+    "}",
+    "{1, 2}",
+    "3.5",
+    "µm",
+    "9" * 40,
+)
 
 
 def seeds(folder, random):
@@ -25,11 +47,20 @@ def seeds(folder, random):
     if kind in ("envi", "gzip"):
         dtype = str(random.choice(["uint8", "int16", "int32", "float32", "float64", "uint16"]))
         factor = {"uint8": 250, "float32": 1, "float64": 1}.get(dtype, 10000)
-        fields = {"wavelength": scene.waves, "reflectance_scale_factor": factor,
-                  "fwhm": scene.fwhm, "data_ignore_value": 0,
-                  "map_info": "{UTM, 1, 1, 5e5, 4e6, 30, 30, 11, North}"}  # fmt: skip
-        path = write_cube(folder / "c.hdr", (scene.Y * factor).astype(dtype), str(random.choice(["bip", "bil", "bsq"])),
-                          str(random.choice(["<", ">"])), **fields)  # fmt: skip
+        fields = {
+            "wavelength": scene.waves,
+            "reflectance_scale_factor": factor,
+            "fwhm": scene.fwhm,
+            "data_ignore_value": 0,
+            "map_info": "{UTM, 1, 1, 5e5, 4e6, 30, 30, 11, North}",
+        }
+        path = write_cube(
+            folder / "c.hdr",
+            (scene.Y * factor).astype(dtype),
+            str(random.choice(["bip", "bil", "bsq"])),
+            str(random.choice(["<", ">"])),
+            **fields,
+        )
         if kind == "gzip":
             path.write_text(path.read_text() + "file compression = 1\n")
             path.with_suffix(".img").write_bytes(gzip.compress(path.with_suffix(".img").read_bytes()))
@@ -110,15 +141,22 @@ def options(random, folder, cube):
         ("format", ["geotiff", "hdf5", "hdf5"]),
         ("select", ["*", "em*", "nothing", ","]),
         ("method", ["nnls", "scls", "ucls", "pcls", "pcls", "mesma", "mesma"]),
-        ("uncertainty", [True]), ("noise", ["auto", str(cube), "no.txt"]), ("by", ["class", "name"]),
-        ("shade_normalize", [True]), ("normalize", ["sum", "length"]), ("library_scale", [10.0, 0.0, float("nan"), 1e-300]),
-        ("classes", ["name", "class", "no.csv:x", f"{cube}:class", "%"]), ("shade", [str(cube), "no.csv", str(folder)]),
+        ("uncertainty", [True]),
+        ("noise", ["auto", str(cube), "no.txt"]),
+        ("by", ["class", "name"]),
+        ("shade_normalize", [True]),
+        ("normalize", ["sum", "length"]),
+        ("library_scale", [10.0, 0.0, float("nan"), 1e-300]),
+        ("classes", ["name", "class", "no.csv:x", f"{cube}:class", "%"]),
+        ("shade", [str(cube), "no.csv", str(folder)]),
         ("memory", ["64k", "1k", "1M", "0"]),
         ("dataset", ["/cube", "cube", "/cube:bxy", "/nothing:yxb", "Y"]),
         ("wavelengths", ["/wavelength", "wl"]),
         ("mask", [str(cube), f"{cube}:2", "no.hdr", str(folder)]),
-        ("residual", [True]), ("certificate", [True]), ("ortho", [True]),
-    ]  # fmt: skip
+        ("residual", [True]),
+        ("certificate", [True]),
+        ("ortho", [True]),
+    ]
     for name, values in odd:
         if random.random() < 0.06:
             found[name] = values[random.integers(len(values))]

@@ -1,7 +1,8 @@
 """SHA-256 of every map of some sixty runs, in golden.json: ``python tests/golden.py check|write [cpu|cuda]``.
 
-Whoever takes code away shows with it that no byte of a map changed, or which. Bytes are those of a kind of device: a CPU with so
-many lanes of a vector, or a GPU. ``write`` replaces the entries of this machine's kind, and prints those that changed.
+Whoever takes code away shows with it that no byte of a map changed, or which. Bytes are those of a kind of device: a
+CPU with so many lanes of a vector, or a GPU. ``write`` replaces the entries of this machine's kind, and prints those
+that changed.
 """
 
 import hashlib
@@ -23,10 +24,17 @@ NNLS, FCLS, PCLS = ({"endmembers": "e.csv", "method": name} for name in ("nnls",
 NOISE = {"noise": "noise.txt"}
 # What is run, by name: the cube, and the options of `unmix.run`.
 RUNS = {
-    **{f"{method} {solver}": ("f4_bil", {"endmembers": "e.csv", "method": method, "solver": solver})
-       for method, solvers in (("ucls", ("direct",)), ("scls", ("direct",)), ("nnls", ("active-set", "inverse")),
-                               ("fcls", ("active-set", "inverse", "delete-only")), ("pcls", ("active-set",)))
-       for solver in solvers},
+    **{
+        f"{method} {solver}": ("f4_bil", {"endmembers": "e.csv", "method": method, "solver": solver})
+        for method, solvers in (
+            ("ucls", ("direct",)),
+            ("scls", ("direct",)),
+            ("nnls", ("active-set", "inverse")),
+            ("fcls", ("active-set", "inverse", "delete-only")),
+            ("pcls", ("active-set",)),
+        )
+        for solver in solvers
+    },
     **{f"fcls of {cube}": (cube, FCLS) for cube in ("i2_bip", "u2_bsq", "f8_bil", "i4_bil", "u1_bip")},
     **{f"fcls as {format}": ("i2_bip", {**FCLS, "format": format}) for format in ("geotiff", "hdf5", "netcdf")},
     "defaults": ("f4_bil", {}),
@@ -58,10 +66,13 @@ RUNS = {
     "window": ("f4_bil", {**FCLS, "lines": "2:9", "samples": "3:30", "bands": "2-20"}),
     "mask": ("f4_bil", {**FCLS, "mask": "mask.hdr"}),
     "mesma": ("f4_bil", {"endmembers": "e.csv", "classes": "class", "method": "mesma"}),
-    "mesma of more": ("f4_bil", {"endmembers": "e.csv", "classes": "class", "method": "mesma", "levels": "2-4", "fusion": 0.0}),
+    "mesma of more": (
+        "f4_bil",
+        {"endmembers": "e.csv", "classes": "class", "method": "mesma", "levels": "2-4", "fusion": 0.0},
+    ),
     "many": ("f4_bil", {"endmembers": "many.csv", "method": "nnls"}),
     "many fcls": ("f4_bil", {"endmembers": "many.csv", "method": "fcls"}),
-}  # fmt: skip
+}
 
 
 def make_world(folder):
@@ -76,9 +87,13 @@ def make_world(folder):
     Y = np.round((parts @ E.T + 0.005 * random.standard_normal((LINES, SAMPLES, BANDS))).clip(0.001) * 2**16) / 2**16
     Y[3, 5] = -9999.0
     for name, dtype, interleave, scale in (
-        ("f4_bil", "f4", "bil", 1), ("f8_bil", "f8", "bil", 1), ("i2_bip", "i2", "bip", 10_000), ("u2_bsq", "u2", "bsq", 10_000),
-        ("i4_bil", "i4", "bil", 10_000), ("u1_bip", "u1", "bip", 250),
-    ):  # fmt: skip
+        ("f4_bil", "f4", "bil", 1),
+        ("f8_bil", "f8", "bil", 1),
+        ("i2_bip", "i2", "bip", 10_000),
+        ("u2_bsq", "u2", "bsq", 10_000),
+        ("i4_bil", "i4", "bil", 10_000),
+        ("u1_bip", "u1", "bip", 250),
+    ):
         values = np.where(Y < 0, 0 if dtype[0] == "u" else Y, np.round(Y * scale) if scale > 1 else Y)
         fields = {"wavelength": axis.tolist(), "data ignore value": 0 if dtype[0] == "u" else -9999}
         more = {"reflectance scale factor": scale} if scale > 1 else {}
@@ -99,8 +114,10 @@ def digests(folder, device):
     found = {}
     for number, (name, (cube, options)) in enumerate(RUNS.items()):
         out = folder / f"o{number}"
-        files = {key: str(folder / value) if isinstance(value, str) and (folder / value).exists() else value
-                 for key, value in options.items()}  # fmt: skip
+        files = {
+            key: str(folder / value) if isinstance(value, str) and (folder / value).exists() else value
+            for key, value in options.items()
+        }
         try:
             unmix.run(folder / f"{cube}.hdr", out_dir=out, device=device, browse=False, **files)
             maps = sorted(path for path in out.iterdir() if path.suffix in MAPS)

@@ -1,8 +1,9 @@
 """Every solver where ties are the rule, against rational arithmetic: ``python tests/lattices.py [PROBLEMS] [SEED]``.
 
-Problems of small whole numbers, and of orthogonal spectra: several endmembers enter or leave at one λ, optima lie on the edges of their
-supports, spectra depend on each other. Prints a line for each solver, and fails (exit code 1) where an answer is further from the
-optimum than its δ, a certified answer is worse than κ says, a row is called absent that is there, or an unbounded programme bounded.
+Problems of small whole numbers, and of orthogonal spectra: several endmembers enter or leave at one λ, optima lie on
+the edges of their supports, spectra depend on each other. Prints a line for each solver, and fails (exit code 1) where
+an answer is further from the optimum than its δ, a certified answer is worse than κ says, a row is called absent that
+is there, or an unbounded programme bounded.
 """
 
 import itertools
@@ -17,7 +18,8 @@ from exact import distance, rational
 import unmix
 from unmix.certificate import CERTIFIED
 
-# Hadamard's matrix: orthogonal spectra of equal length, every one of which has the same sums with pixels of whole numbers.
+# Hadamard's matrix: orthogonal spectra of equal length, every one of which has the same sums with pixels of whole
+# numbers.
 HADAMARD = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]], float)
 
 

@@ -25,10 +25,10 @@ class ObjectServer:
     ----------
     folder : Path
     failing : dict of str to int
-        Every how many GETs each kind of failure happens: "drop" ends the connection half way through the body, "refuse" before the
-        answer, "short" sends fewer bytes than were asked for, and says so, "busy" answers 503, "stall" never goes on, "less" and "more"
-        send fewer or more bytes than their own Content-Range says, "misplaced" says another place, "multipart" and "gzip" wrap the
-        bytes, "redirect" names another place for the same.
+        Every how many GETs each kind of failure happens: "drop" ends the connection half way through the body, "refuse"
+        before the answer, "short" sends fewer bytes than were asked for, and says so, "busy" answers 503, "stall" never
+        goes on, "less" and "more" send fewer or more bytes than their own Content-Range says, "misplaced" says another
+        place, "multipart" and "gzip" wrap the bytes, "redirect" names another place for the same.
     validators : tuple of str
         Of ETag, Last-Modified and a weak ETag ("weak"), those that are sent.
     bare_parts : bool

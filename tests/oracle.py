@@ -83,10 +83,16 @@ class Solved:
         rest, (lines, samples) = np.arange(materials, self.E.shape[1]), np.nonzero(~self.masked)
         Y, A = self.Y[~self.masked], self.A[~self.masked]
         size = np.ones(len(Y)) if self.noise is not None else noise_by_definition(Y, self.E, A, self.flags[0])
-        noises = [
-            size[:, None] * (normals_by_definition(seed, draw, lines, samples, F.shape[1]) @ F.T)
-            for draw, F in enumerate(factor_by_definition(self.E[:, np.append(one, rest)], self.noise) for one in sets)
-        ] if asked["has_noise"] else None  # fmt: skip
+        noises = (
+            [
+                size[:, None] * (normals_by_definition(seed, draw, lines, samples, F.shape[1]) @ F.T)
+                for draw, F in enumerate(
+                    factor_by_definition(self.E[:, np.append(one, rest)], self.noise) for one in sets
+                )
+            ]
+            if asked["has_noise"]
+            else None
+        )
         expected = over_draws(
             Y, self.E, classes, sets, noises, lambda y, E: of_pixels(METHODS[self.name], y, E), self.shade
         )

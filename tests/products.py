@@ -1,6 +1,7 @@
 """Writers of files as archives hold them, from their documentation alone: h5py, rasterio, scipy; nothing of unmix.
 
-Each takes a `Truth` and writes it as the product lays it out: axes, types, scale, fill, units, and where the wavelengths stand.
+Each takes a `Truth` and writes it as the product lays it out: axes, types, scale, fill, units, and where the
+wavelengths stand.
 """
 
 from dataclasses import dataclass
@@ -115,12 +116,18 @@ def prisma(path: Path, scene: Truth) -> None:
     last = scene.waves[visible][-1]
     cubes = {
         # Descending: the last band first; then one that is not used.
-        "Vnir": (np.concatenate([stored[:, visible][:, ::-1], unused], axis=1),
-                 [*scene.waves[visible][::-1], 0], [*scene.fwhm[visible][::-1], 0]),
+        "Vnir": (
+            np.concatenate([stored[:, visible][:, ::-1], unused], axis=1),
+            [*scene.waves[visible][::-1], 0],
+            [*scene.fwhm[visible][::-1], 0],
+        ),
         # Its shortest band lies below VNIR's longest.
-        "Swir": (np.concatenate([unused, stored[:, ~visible][:, ::-1], unused // 2], axis=1),
-                 [0, *scene.waves[~visible][::-1], last - 20], [0, *scene.fwhm[~visible][::-1], 9.5]),
-    }  # fmt: skip
+        "Swir": (
+            np.concatenate([unused, stored[:, ~visible][:, ::-1], unused // 2], axis=1),
+            [0, *scene.waves[~visible][::-1], last - 20],
+            [0, *scene.fwhm[~visible][::-1], 9.5],
+        ),
+    }
     with h5py.File(path, "w") as file:
         for name, (values, waves, fwhm) in cubes.items():
             file[f"HDFEOS/SWATHS/PRS_L2D_HCO/Data Fields/{name.upper()}_Cube"] = values
@@ -157,10 +164,15 @@ def tanager(path: Path, scene: Truth, group: str = "SWATHS") -> None:
             words = STRUCT.format(lines=lines, samples=samples, east=257000 + 30 * samples, south=4112000 - 30 * lines)
             file["HDFEOS INFORMATION/StructMetadata.0"] = np.bytes_(words)
         data = file.create_dataset(fields, data=stored, chunks=True, compression="gzip")
-        data.attrs.update({
-            "wavelengths": scene.waves, "fwhm": scene.fwhm, "scale_factor": np.array([0.5]), "add_offset": 0.25,
-            "_FillValue": np.float32(-9999.0),
-        })  # fmt: skip
+        data.attrs.update(
+            {
+                "wavelengths": scene.waves,
+                "fwhm": scene.fwhm,
+                "scale_factor": np.array([0.5]),
+                "add_offset": 0.25,
+                "_FillValue": np.float32(-9999.0),
+            }
+        )
 
 
 def stored_as_int16(scene: Truth) -> np.ndarray:
@@ -224,7 +236,10 @@ def matlab73(path: Path, scene: Truth, **options) -> None:
 
 
 ARCHIVES = {
-    "geotiff": (geotiff, "s.tif"), "enmap": (enmap, "ENMAP01-X-SPECTRAL_IMAGE.TIF"), "matlab5": (matlab5, "s.mat"),
-    "matlab_flat": (matlab_flat, "s.mat"), "matlab73": (matlab73, "s.mat"),
-}  # fmt: skip
+    "geotiff": (geotiff, "s.tif"),
+    "enmap": (enmap, "ENMAP01-X-SPECTRAL_IMAGE.TIF"),
+    "matlab5": (matlab5, "s.mat"),
+    "matlab_flat": (matlab_flat, "s.mat"),
+    "matlab73": (matlab73, "s.mat"),
+}
 WRITERS = {"neon": neon, "emit": emit, "aviris3": aviris3, "prisma": prisma, "tanager": tanager}

@@ -1,10 +1,10 @@
 """What Numba's CUDA simulator lacks for the fast path: warps, matrix products, and loads from addresses.
 
-`install` adds them to the simulator (``NUMBA_ENABLE_CUDASIM=1``), for the tests alone. Threads of a block run one at a time, and
-each hands over to another only where it waits: 32 Python threads that the interpreter switches between as it likes take
-milliseconds for every barrier, these take 0.3. The order in which they go on is drawn anew at every barrier, so a barrier that is
-missing shows as a wrong result. A lane that does not come to an operation of its warp, or comes to another one, and a load from
-outside of every array, or from an address that is not aligned, raise.
+`install` adds them to the simulator (``NUMBA_ENABLE_CUDASIM=1``), for the tests alone. Threads of a block run one at a
+time, and each hands over to another only where it waits: 32 Python threads that the interpreter switches between as it
+likes take milliseconds for every barrier, these take 0.3. The order in which they go on is drawn anew at every barrier,
+so a barrier that is missing shows as a wrong result. A lane that does not come to an operation of its warp, or comes to
+another one, and a load from outside of every array, or from an address that is not aligned, raise.
 """
 
 import ctypes

@@ -23,8 +23,8 @@ class SparseChoice:
     Attributes
     ----------
     like : {"dc1", "dc2"}
-        DC1: 75 x 75 pixels, five materials; squares of one to five of them in equal parts lie on a mixture of all. DC2: 100 x 100
-        pixels, patches of nine materials.
+        DC1: 75 x 75 pixels, five materials; squares of one to five of them in equal parts lie on a mixture of all. DC2:
+        100 x 100 pixels, patches of nine materials.
     snr : float or None
         Signal to noise in dB, of white noise; None is without noise.
     seed : int

@@ -15,9 +15,14 @@ SCALE, OFFSET, FILL = 1e-4, -0.1, 0
 def written(folder: Path, name: str, assets: dict, version: str = "1.0.0", **properties) -> Path:
     """Write an item; return its path."""
     item = {
-        "type": "Feature", "stac_version": version, "id": name, "geometry": None, "links": [],
-        "properties": {"datetime": "2026-05-04T10:11:12Z"} | properties, "assets": assets,
-    }  # fmt: skip
+        "type": "Feature",
+        "stac_version": version,
+        "id": name,
+        "geometry": None,
+        "links": [],
+        "properties": {"datetime": "2026-05-04T10:11:12Z"} | properties,
+        "assets": assets,
+    }
     path = folder / f"{name}.json"
     path.write_text(json.dumps(item))
     return path
@@ -27,9 +32,19 @@ def tiff(path: Path, values: np.ndarray, size: float = 10.0, **how) -> None:
     """Write (lines, samples, bands) as GeoTIFF, with a place."""
     lines, samples, bands = values.shape
     with rasterio.open(
-        path, "w", driver="GTiff", width=samples, height=lines, count=bands, dtype=values.dtype, tiled=True, blockxsize=16,
-        blockysize=16, compress="deflate", **{"crs": "EPSG:32633", "transform": from_origin(5e5, 5e6, size, size)} | how,
-    ) as file:  # fmt: skip
+        path,
+        "w",
+        driver="GTiff",
+        width=samples,
+        height=lines,
+        count=bands,
+        dtype=values.dtype,
+        tiled=True,
+        blockxsize=16,
+        blockysize=16,
+        compress="deflate",
+        **{"crs": "EPSG:32633", "transform": from_origin(5e5, 5e6, size, size)} | how,
+    ) as file:
         file.write(values.transpose(2, 0, 1))
 
 
@@ -51,8 +66,9 @@ def emit(folder: Path, truth: products.Truth) -> Path:
                 del file["sensor_band_parameters/wavelengths"]
     assets = {
         f"001/{kind}{way}": {"href": f"{base}EMIT_L2A_{kind}_001.nc", "roles": ["data"], "title": f"{kind} by {way}"}
-        for kind in ("RFL", "RFLUNCERT", "MASK") for way, base in (("https", "./"), ("s3", "s3://lp-prod-protected/EMIT/"))
-    }  # fmt: skip
+        for kind in ("RFL", "RFLUNCERT", "MASK")
+        for way, base in (("https", "./"), ("s3", "s3://lp-prod-protected/EMIT/"))
+    }
     assets |= {"browse": {"href": "./EMIT.png", "type": "image/png", "roles": ["browse"]}}
     return written(folder, "EMIT_L2A_RFL_001_X", assets)
 
@@ -61,17 +77,22 @@ def wyvern(folder: Path, truth: products.Truth) -> Path:
     """Wyvern's form: STAC 1.0, a key with spaces, wavelengths in µm, nodata and scale of each band; the file says none."""
     tiff(folder / "wyvern.tiff", stored_of(truth))
     tiff(folder / "mask.tiff", np.ones((*truth.fill.shape, 1), np.uint8))
-    eo = [{"name": f"Band_{wave:.0f}", "center_wavelength": wave / 1000, "full_width_half_max": width / 1000}
-          for wave, width in zip(truth.waves, truth.fwhm)]  # fmt: skip
+    eo = [
+        {"name": f"Band_{wave:.0f}", "center_wavelength": wave / 1000, "full_width_half_max": width / 1000}
+        for wave, width in zip(truth.waves, truth.fwhm)
+    ]
     raster = [{"nodata": FILL, "scale": SCALE, "offset": OFFSET, "unit": "1"}] * len(eo)
     assets = {
         "Thumbnail": {"href": "t.png", "type": "image/png", "roles": ["thumbnail"]},
         "Data Mask": {"href": "mask.tiff", "type": "image/tiff; application=geotiff", "roles": ["data-mask"]},
         "Cloud optimized GeoTiff": {
-            "href": "wyvern.tiff", "type": "image/tiff; application=geotiff; profile=cloud-optimized", "roles": ["data"],
-            "eo:bands": eo, "raster:bands": raster,
+            "href": "wyvern.tiff",
+            "type": "image/tiff; application=geotiff; profile=cloud-optimized",
+            "roles": ["data"],
+            "eo:bands": eo,
+            "raster:bands": raster,
         },
-    }  # fmt: skip
+    }
     return written(folder, "wyvern_dragonette-001_X", assets, **{"eo:cloud_cover": 3.0, "view:sun_elevation": 55.5})
 
 
@@ -79,12 +100,19 @@ def planet(folder: Path, truth: products.Truth) -> Path:
     """Planet's form: STAC 1.1, reflectance and radiance of Tanager, each "data", and ``bands``."""
     for name in ("sr", "radiance"):
         products.tanager(folder / f"tanager_{name}.h5", truth)
-    bands = [{"name": f"{b}", "eo:center_wavelength": wave / 1000, "eo:full_width_half_max": width / 1000}
-             for b, (wave, width) in enumerate(zip(truth.waves, truth.fwhm))]  # fmt: skip
+    bands = [
+        {"name": f"{b}", "eo:center_wavelength": wave / 1000, "eo:full_width_half_max": width / 1000}
+        for b, (wave, width) in enumerate(zip(truth.waves, truth.fwhm))
+    ]
     assets = {
-        f"basic_{name}_hdf5": {"href": f"tanager_{name}.h5", "type": "application/x-hdf5", "roles": ["data"], "bands": bands}
+        f"basic_{name}_hdf5": {
+            "href": f"tanager_{name}.h5",
+            "type": "application/x-hdf5",
+            "roles": ["data"],
+            "bands": bands,
+        }
         for name in ("sr", "radiance")
-    }  # fmt: skip
+    }
     return written(folder, "20260504_101112_64_4001", assets, "1.1.0")
 
 
@@ -96,9 +124,12 @@ def sentinel(folder: Path, truth: products.Truth, **properties) -> Path:
         values = np.repeat(np.repeat(stored[:, :, b : b + 1], 2, 0), 2, 1) if is_fine else stored[:, :, b : b + 1]
         tiff(folder / f"B{b:02}.tif", values, 10.0 if is_fine else 20.0, nodata=FILL)
         about = {
-            "roles": ["data", "reflectance"], "raster:bands": [{"nodata": FILL, "scale": SCALE, "offset": OFFSET}],
-            "eo:bands": [{"name": f"B{b:02}", "center_wavelength": truth.waves[b] / 1000, "full_width_half_max": 0.0095}],
-        }  # fmt: skip
+            "roles": ["data", "reflectance"],
+            "raster:bands": [{"nodata": FILL, "scale": SCALE, "offset": OFFSET}],
+            "eo:bands": [
+                {"name": f"B{b:02}", "center_wavelength": truth.waves[b] / 1000, "full_width_half_max": 0.0095}
+            ],
+        }
         assets[f"b{b}"] = {"href": f"./B{b:02}.tif", "type": "image/tiff; application=geotiff"} | about
         assets[f"b{b}-jp2"] = {"href": f"s3://sentinel/B{b:02}.jp2", "type": "image/jp2"} | about
     tiff(folder / "SCL.tif", np.ones((*truth.fill.shape, 1), np.uint8), 20.0)

@@ -56,16 +56,25 @@ def geozarr(
     """GeoZarr: (band, y, x), sharded, int16, in the finest of two resolutions."""
     root = zarr.create_group(path, attributes={"multiscales": {"layout": [{"asset": "r30m"}, {"asset": "r60m"}]}})
     about = {
-        "scale_factor": 1e-4, "_FillValue": -9999, "spatial:dimensions": ["north", "east"], "spatial:transform": TRANSFORM,
+        "scale_factor": 1e-4,
+        "_FillValue": -9999,
+        "spatial:dimensions": ["north", "east"],
+        "spatial:transform": TRANSFORM,
         "proj:code": "EPSG:32611",
-    }  # fmt: skip
+    }
     for name, step in (("r30m", 1), ("r60m", 2)):
         stored = np.ascontiguousarray(stored_as_int16(scene)[::step, ::step].transpose(2, 0, 1))
         group = root.create_group(name)
         array = group.create_array(
-            "data", shape=stored.shape, dtype="int16", chunks=chunks, shards=shards, fill_value=-9999,
-            dimension_names=["spectral", "north", "east"], attributes=about,
-        )  # fmt: skip
+            "data",
+            shape=stored.shape,
+            dtype="int16",
+            chunks=chunks,
+            shards=shards,
+            fill_value=-9999,
+            dimension_names=["spectral", "north", "east"],
+            attributes=about,
+        )
         array[...] = stored
         for key, values in (("wavelength", scene.waves), ("fwhm", scene.fwhm)):
             one = group.create_array(key, shape=values.shape, dtype="float64", dimension_names=["spectral"])
@@ -77,14 +86,22 @@ def eopf(path: Path, scene: Truth) -> None:
     """EOPF: Zarr v2, an array (y, x) of uint16 for each band, fill 0, scale and offset in ``_eopf_attrs``; another size beside it."""
     root = zarr.create_group(path, zarr_format=2)
     names = [f"b{k + 1:02d}" for k in range(scene.Y.shape[2])]
-    root.attrs["stac_discovery"] = {"properties": {"bands": [
-        {"name": name.upper(), "center_wavelength": wave / 1000, "full_width_half_max": width / 1000}
-        for name, wave, width in zip(names, scene.waves, scene.fwhm)
-    ]}}  # fmt: skip
+    root.attrs["stac_discovery"] = {
+        "properties": {
+            "bands": [
+                {"name": name.upper(), "center_wavelength": wave / 1000, "full_width_half_max": width / 1000}
+                for name, wave, width in zip(names, scene.waves, scene.fwhm)
+            ]
+        }
+    }
     stored = np.where(scene.fill[..., None], 0, np.round(scene.Y * 10000) + 1000).astype(np.uint16)
     group = root.require_group("measurements/reflectance/r30m")
-    about = {"_ARRAY_DIMENSIONS": ["y", "x"], "_eopf_attrs": {"add_offset": -0.1, "fill_value": 0, "scale_factor": 0.0001},
-             "proj:epsg": 32611, "proj:transform": [*TRANSFORM, 0.0, 0.0, 1.0]}  # fmt: skip
+    about = {
+        "_ARRAY_DIMENSIONS": ["y", "x"],
+        "_eopf_attrs": {"add_offset": -0.1, "fill_value": 0, "scale_factor": 0.0001},
+        "proj:epsg": 32611,
+        "proj:transform": [*TRANSFORM, 0.0, 0.0, 1.0],
+    }
     for k, name in enumerate(names):
         one = group.create_array(
             name, shape=stored.shape[:2], dtype="uint16", chunks=(16, 16), attributes=about, fill_value=0
@@ -99,9 +116,16 @@ def ome(path: Path, scene: Truth) -> None:
     axes = [{"name": name, "type": kind} for name, kind in zip("tczyx", ("time", "channel", "space", "space", "space"))]
     levels = [{"path": str(k), "coordinateTransformations": []} for k in range(2)]
     channels = [{"label": f"{wave:g} nm"} for wave in scene.waves]
-    root = zarr.create_group(path, attributes={
-        "ome": {"version": "0.5", "multiscales": [{"axes": axes, "datasets": levels}], "omero": {"channels": channels}}
-    })  # fmt: skip
+    root = zarr.create_group(
+        path,
+        attributes={
+            "ome": {
+                "version": "0.5",
+                "multiscales": [{"axes": axes, "datasets": levels}],
+                "omero": {"channels": channels},
+            }
+        },
+    )
     stored = np.where(scene.fill[..., None], 0, np.round(scene.Y * 10000)).astype(np.uint16).transpose(2, 0, 1)
     for k in range(2):
         level = stored[:, :: k + 1, :: k + 1][None, :, None]
@@ -112,6 +136,11 @@ def ome(path: Path, scene: Truth) -> None:
 
 
 STORES = {
-    "xarray v3": (xarray_v3, "s.zarr"), "xarray v2": (xarray_v2, "s.zarr"), "zip": (xarray_zip, "s.zarr.zip"),
-    "floats": (floats, "s.zarr"), "GeoZarr": (geozarr, "s.zarr"), "EOPF": (eopf, "s.zarr"), "OME-Zarr": (ome, "s.zarr"),
-}  # fmt: skip
+    "xarray v3": (xarray_v3, "s.zarr"),
+    "xarray v2": (xarray_v2, "s.zarr"),
+    "zip": (xarray_zip, "s.zarr.zip"),
+    "floats": (floats, "s.zarr"),
+    "GeoZarr": (geozarr, "s.zarr"),
+    "EOPF": (eopf, "s.zarr"),
+    "OME-Zarr": (ome, "s.zarr"),
+}

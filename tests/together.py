@@ -1,9 +1,10 @@
 """Random pairs of commands on the same outputs, killed at random moments: `python tests/together.py [100] [SEED]`.
 
-Two commands write to one folder at once, the second a moment after the first, with or without --overwrite; either may be killed
-(SIGKILL), and a file of somebody else's lies under a final name before, or appears meanwhile. After each pair every file under a final
-name must be one that one of the commands writes when it is alone, byte for byte, every header must be of the same command as the data
-beside it, and what is somebody else's must be as it was. `tests/runs/test_publish.py` runs some pairs.
+Two commands write to one folder at once, the second a moment after the first, with or without --overwrite; either may
+be killed (SIGKILL), and a file of somebody else's lies under a final name before, or appears meanwhile. After each pair
+every file under a final name must be one that one of the commands writes when it is alone, byte for byte, every header
+must be of the same command as the data beside it, and what is somebody else's must be as it was.
+`tests/runs/test_publish.py` runs some pairs.
 """
 
 import json
@@ -25,25 +26,43 @@ VCA = "--extract vca"  # which takes a tenth of the time of the default
 # The commands, each in two kinds that write the same names; {i} is the folder of the inputs.
 COMMANDS = {
     "run": ("run {i}/s.hdr {v} -n 3 --device cpu -o {o}", "run {i}/s.hdr {v} -n 4 --device cpu -o {o}"),
-    "run -f": ("run {i}/s.hdr {v} -n 3 --device cpu -f geotiff -o {o}", "run {i}/s.hdr {v} -n 3 --device cpu -f netcdf -o {o}"),
-    "mesma": ("mesma {i}/s.hdr -e {i}/c.csv --device cpu -o {o}", "mesma {i}/s.hdr -e {i}/c.csv --levels 2 --device cpu -o {o}"),
+    "run -f": (
+        "run {i}/s.hdr {v} -n 3 --device cpu -f geotiff -o {o}",
+        "run {i}/s.hdr {v} -n 3 --device cpu -f netcdf -o {o}",
+    ),
+    "mesma": (
+        "mesma {i}/s.hdr -e {i}/c.csv --device cpu -o {o}",
+        "mesma {i}/s.hdr -e {i}/c.csv --levels 2 --device cpu -o {o}",
+    ),
     "nmf": ("nmf {i}/s.hdr -n 3 --steps 2 --device cpu -o {o}", "nmf {i}/s.hdr -n 3 --steps 4 --device cpu -o {o}"),
     "endmembers": ("endmembers {i}/s.hdr {v} -n 3 -o {o}", "endmembers {i}/s.hdr {v} -n 4 -o {o}"),
     "match": ("match {i}/s.hdr -e {i}/c.csv -o {o}", "match {i}/s.hdr -e {i}/c.csv --distance sid -o {o}"),
     "mnf": ("mnf {i}/s.hdr -n 3 -o {o}", "mnf {i}/s.hdr -n 5 -o {o}"),
     "ppi": ("ppi {i}/s.hdr --skewers 300 -o {o}", "ppi {i}/s.hdr --skewers 300 --seed 1 -o {o}"),
-    "synth": ("synth {o}/t.hdr --lines 30 --samples 30 --bands 40 -n 3", "synth {o}/t.hdr --lines 20 --samples 20 --bands 40 -n 3"),
+    "synth": (
+        "synth {o}/t.hdr --lines 30 --samples 30 --bands 40 -n 3",
+        "synth {o}/t.hdr --lines 20 --samples 20 --bands 40 -n 3",
+    ),
     "export": ("export {i}/run/s -f cog -o {o}", "export {i}/run/other/s -f cog -o {o}"),
-    "export --split": ("export {i}/run/s -f envi --split --qml -o {o}", "export {i}/run/other/s -f envi --split --qml -o {o}"),
+    "export --split": (
+        "export {i}/run/s -f envi --split --qml -o {o}",
+        "export {i}/run/other/s -f envi --split --qml -o {o}",
+    ),
     "bands": ("bands {i}/s.hdr -m 3 -o {o}", "bands {i}/s.hdr -m 5 -o {o}"),
-    "solve": ("solve {i}/a.npy {i}/b.npy -o {o}/x.npy --device cpu", "solve {i}/a.npy {i}/c.npy -o {o}/x.npy --device cpu"),
-    "build": ("library build {i}/s.hdr {o}/l.sli --pixels {i}/p.csv", "library build {i}/s.hdr {o}/l.sli --pixels {i}/q.csv"),
+    "solve": (
+        "solve {i}/a.npy {i}/b.npy -o {o}/x.npy --device cpu",
+        "solve {i}/a.npy {i}/c.npy -o {o}/x.npy --device cpu",
+    ),
+    "build": (
+        "library build {i}/s.hdr {o}/l.sli --pixels {i}/p.csv",
+        "library build {i}/s.hdr {o}/l.sli --pixels {i}/q.csv",
+    ),
     "convert": ("library convert {i}/c.csv {o}/l.sli", "library convert {i}/s_truth_endmembers.csv {o}/l.sli"),
     "prune": ("library prune {i}/c.csv {o}/l.csv --rule ear -n 1", "library prune {i}/c.csv {o}/l.csv --rule ear -n 2"),
     "compare": ("compare {i}/run/s {i}/run/other/s -o {o}/p.html", "compare {i}/run/other/s {i}/run/s -o {o}/p.html"),
     "report": ("report {i}/run/s -o {o}/p.html", "report {i}/run/other/s -o {o}/p.html"),
     "stac": ("stac {o}/s --time 2024-08-01", "stac {o}/s --time 2023-08-01"),
-}  # fmt: skip
+}
 # Of these some bytes depend on the folder and the time; they have to be whole.
 VARYING = ("_run.json", "_stac.json", "_bands.json")
 PAIRS = {".hdr": (".img", ".sli")}

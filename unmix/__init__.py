@@ -70,15 +70,28 @@ if TYPE_CHECKING:
 
 # The modules of the core's public names; features add theirs.
 _LAZY = {
-    "run": ".runs", "check": ".commands.check", "compare": ".commands.finished.compare",
-    "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
-    "spatial": ".arrays.spatial", "Spatial": ".arrays.spatial",
-    "poisson": ".arrays.counts", "Poisson": ".arrays.counts",
+    "run": ".runs",
+    "check": ".commands.check",
+    "compare": ".commands.finished.compare",
+    "solve": ".arrays.pixels",
+    "mesma": ".arrays.pixels",
+    "Solution": ".arrays.pixels",
+    "nnls": ".arrays.nnls",
+    "Batch": ".arrays.nnls",
+    "spatial": ".arrays.spatial",
+    "Spatial": ".arrays.spatial",
+    "poisson": ".arrays.counts",
+    "Poisson": ".arrays.counts",
     "report": ".pages.write",
-    "export": ".commands.finished.export", "extract": ".commands.extract",
-    "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
+    "export": ".commands.finished.export",
+    "extract": ".commands.extract",
+    "open_cube": ".io",
+    "Endmembers": ".library",
+    "load_library": ".library",
+    "ReadOptions": ".scene",
+    "Options": ".options",
     **_features.public(),
-}  # fmt: skip
+}
 
 
 def _attach() -> None:
@@ -133,5 +146,5 @@ __all__ = [
     "run",
     "solve",
     "spatial",
-]  # fmt: skip
+]
 __all__ += sorted(_features.public())

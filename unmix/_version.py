@@ -10,7 +10,8 @@ VERSION = "0.2.0"
 def source_of(path: str) -> tuple[bytes, os.stat_result]:
     """Return the content of a source, and the status that the file had.
 
-    Read once a process: a build number and the keys of compiled code need the same, and on some machines to open 450 files takes 60 ms.
+    Read once a process: a build number and the keys of compiled code need the same, and on some machines to open 450
+    files takes 60 ms.
     """
     with open(path, "rb") as file:
         return file.read(), os.fstat(file.fileno())
@@ -20,8 +21,8 @@ def source_of(path: str) -> tuple[bytes, os.stat_result]:
 def build() -> str:
     """Return the version with twelve digits of a digest over all sources of the package, such as 0.2.0+0123456789ab.
 
-    All commits share one version, but a run must not resume the journal of other code, nor use workers that run other code. The digest
-    takes some milliseconds, so it is computed at the first call. Git is not needed.
+    All commits share one version, but a run must not resume the journal of other code, nor use workers that run other
+    code. The digest takes some milliseconds, so it is computed at the first call. Git is not needed.
     """
     import hashlib  # at the first call, too: with OpenSSL it is a sixth of the time of `unmix --help`
 

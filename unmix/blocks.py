@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 from .errors import MethodError
 
-# Most bytes of a block: a larger one gains nothing on disk or bus, and reduces the overlap of reading and solving. (10 million pixels
-# through an H100: 0.22 s with blocks of 64 MiB, 0.18 with 128.)
+# Most bytes of a block: a larger one gains nothing on disk or bus, and reduces the overlap of reading and solving. (10
+# million pixels through an H100: 0.22 s with blocks of 64 MiB, 0.18 with 128.)
 LARGEST_BLOCK = 128 * 2**20
-# Fewest bytes of a block: a smaller one costs more to start than its overlap saves: 1.5 ms of Python for a block on a GPU.
+# Fewest bytes of a block: a smaller one costs more to start than its overlap saves: 1.5 ms of Python for a block on a
+# GPU.
 SMALLEST_BLOCK = 32 * 2**20
-# Fewest bytes of one band in a block of a BSQ cube, which gets more lines than `LARGEST_BLOCK` allows if these pieces would be smaller.
+# Fewest bytes of one band in a block of a BSQ cube, which gets more lines than `LARGEST_BLOCK` allows if these pieces
+# would be smaller.
 SMALLEST_PIECE = 2**20
 # Pools of threads that are kept for the process.
 POOLS: list[ThreadPoolExecutor] = []

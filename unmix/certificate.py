@@ -1,8 +1,9 @@
-"""The certificate: bound how far each pixel's abundances are from the optimum, from pixel, endmembers and abundances alone.
+"""The certificate: bound how far each pixel's abundances are from the optimum, from pixel, endmembers and abundances
+alone.
 
-Nothing here depends on the solver that found the abundances. κ is the largest violation of the optimality conditions, relative
-to the sizes of its terms; δ bounds the distance of the abundances from the optimum, including the rounding errors of
-computing δ itself. docs/methods.md has the proof, term by term.
+Nothing here depends on the solver that found the abundances. κ is the largest violation of the optimality conditions,
+relative to the sizes of its terms; δ bounds the distance of the abundances from the optimum, including the rounding
+errors of computing δ itself. docs/methods.md has the proof, term by term.
 """
 
 import functools
@@ -13,30 +14,33 @@ import numpy as np
 
 from .compiled.jit import Team, Width, compiled, inlined
 
-# State of a pixel, set by `unmix.solvers.pixels.gather`: solved; not solved since some used bands are nodata; or all of them.
+# State of a pixel, set by `unmix.solvers.pixels.gather`: solved; not solved since some used bands are nodata; or all of
+# them.
 SOLVED, PARTLY, MASKED = 0, 1, 2
 # Abundances, RMSE and the rest of a pixel that is not solved.
 NODATA = -9999.0
-# The largest κ of a certified pixel. Solvers reach 1e-14; a limit of 1e-6 accepts wrong supports, with abundances off by 1e-2.
+# The largest κ of a certified pixel. Solvers reach 1e-14; a limit of 1e-6 accepts wrong supports, with abundances off
+# by 1e-2.
 CERTIFIED = 1e-10
 # The largest δ of a certified pixel, unless the user sets `max_delta`.
 MOST_DELTA = 1e-4
-# A pixel with a larger δ is solved and certified again in double-double arithmetic, even if its κ is small: nearly collinear
-# endmembers hide large errors behind a small κ.
+# A pixel with a larger δ is solved and certified again in double-double arithmetic, even if its κ is small: nearly
+# collinear endmembers hide large errors behind a small κ.
 FARTHEST = 1e-6
 UNIT_ROUNDOFF = 1.01 * 2.0**-53  # of float64, a hundredth larger to cover all terms of second order
 # Added to the square of the violation, so that terms that underflow are not counted as zero.
 UNDERFLOW = 1e-280
 # κ is at least this times the duality gap over ½ s²: κ ≤ 1e-10 then implies that the gap is at most 1e-12 of ½ s².
 GAP_WEIGHT = 100.0
-# Rows of ``terms``: λ; the bound of a dual's rounding over |e_j|; the bound of |Σa − 1|; s; κ without the duality gap, infinite
-# where nothing follows from the duals; a bound of |y − E a|; and `worth_of_sum`.
+# Rows of ``terms``: λ; the bound of a dual's rounding over |e_j|; the bound of |Σa − 1|; s; κ without the duality gap,
+# infinite where nothing follows from the duals; a bound of |y − E a|; and `worth_of_sum`.
 MULTIPLIER, MARGIN, SUM_ERROR, SCALE, BARE, LEFT, WORTH = range(TERMS := 7)
-# Abundances that are all 0, and proved to within this of it, are those of a pixel without light: the square of such a pixel is 0 in
-# float64 (`settle_function` of unmix.solvers.pixels.tile).
+# Abundances that are all 0, and proved to within this of it, are those of a pixel without light: the square of such a
+# pixel is 0 in float64 (`settle_function` of unmix.solvers.pixels.tile).
 DARK = 1e-100
-# Spectra are rounded when they are read, scaled, resampled and weighted: an endmember of L bands is known to this many units of
-# rounding of its length, and L more. Where that decides which of dependent ones a pixel has, the optimum is not unique.
+# Spectra are rounded when they are read, scaled, resampled and weighted: an endmember of L bands is known to this many
+# units of rounding of its length, and L more. Where that decides which of dependent ones a pixel has, the optimum is
+# not unique.
 ROUNDINGS_OF_SPECTRA = 16
 # The most columns of a `Face`. Of mixtures of 948 minerals the largest support was 53.
 MOST_COLUMNS = 96
@@ -46,36 +50,43 @@ MOST_COLUMNS = 96
 def certify_function(ops: Width) -> Any:
     """Return the compiled function ``certify``, which fills rmse, kappa and delta of a tile of pixels.
 
-    With residual ``r = y − E a`` and dual ``w = Eᵀr``: λ is 0, for the sum to one ``aᵀw / Σa`` under a ≥ 0 and else the mean of w, and
-    ``v_j = w_j − λ``. Where a_j = 0 under a ≥ 0, only its positive part counts.
+    With residual ``r = y − E a`` and dual ``w = Eᵀr``: λ is 0, for the sum to one ``aᵀw / Σa`` under a ≥ 0 and else the
+    mean of w, and ``v_j = w_j − λ``. Where a_j = 0 under a ≥ 0, only its positive part counts.
 
-    ``κ = max_j |v_j| / (|e_j| s)``, with ``s = |y|``; for the sum to one the longest column replaces every |e_j|, and s is at least
-    that. Where abundances may be negative, s is at least Σ|e_j||a_j|. κ is at least max(−a_j), |Σa − 1| over max(1, Σ|a_j|),
-    and 100 times the duality gap over ½ s², with what |Σa − 1| is worth: the gap is that of a divided by its sum.
+    ``κ = max_j |v_j| / (|e_j| s)``, with ``s = |y|``; for the sum to one the longest column replaces every |e_j|, and s
+    is at least that. Where abundances may be negative, s is at least Σ|e_j||a_j|. κ is at least max(−a_j), |Σa − 1|
+    over max(1, Σ|a_j|), and 100 times the duality gap over ½ s², with what |Σa − 1| is worth: the gap is that of a
+    divided by its sum.
 
-    ``δ = |v + ρ|₂ / σ²``, where ρ bounds the rounding of v: f is σ²-strongly convex, hence ``σ²|a − a*|² ≤ vᵀ(a* − a)``.
+    ``δ = |v + ρ|₂ / σ²``, where ρ bounds the rounding of v: f is σ²-strongly convex, hence ``σ²|a − a*|² ≤ vᵀ(a* −
+    a)``.
 
     Parameters
     ----------
     ops : Width
-        The vector operations, and how many pixels a tile has (``width``). The following are the arguments of ``certify``, in order.
+        The vector operations, and how many pixels a tile has (``width``). The following are the arguments of
+        ``certify``, in order.
     E : array (L, p), float64
-        Endmembers. For the sum to one, the mean endmember is subtracted from them and from the pixels: this changes no abundance.
+        Endmembers. For the sum to one, the mean endmember is subtracted from them and from the pixels: this changes no
+        abundance.
     sizes : array (p,), float64
         |e_j|, the lengths of the columns of E.
     slopes : array (p,), float64
-        ``e_jᵀc`` for a vector c of length 1 with which all are positive, for the duality gap where curvature is 0. Columns of which a
-        mixture is zero, as a background of either sign, have −1/(σ|e_j|), σ their least singular value above 0 at unit length: the dual
-        point is orthogonal to them, as c is. Zeros where there is no such vector; with shape (0,), κ leaves the duality gap out.
+        ``e_jᵀc`` for a vector c of length 1 with which all are positive, for the duality gap where curvature is 0.
+        Columns of which a mixture is zero, as a background of either sign, have −1/(σ|e_j|), σ their least singular
+        value above 0 at unit length: the dual point is orthogonal to them, as c is. Zeros where there is no such
+        vector; with shape (0,), κ leaves the duality gap out.
     curvature : float
-        σ², a lower bound of σ_min(E)² (for the sum to one, of E on vectors that sum to 0); 0 where E lacks full rank: δ is infinite.
+        σ², a lower bound of σ_min(E)² (for the sum to one, of E on vectors that sum to 0); 0 where E lacks full rank: δ
+        is infinite.
     centre : float
         The length of the mean endmember that was subtracted; 0 if none was.
     sum_to_one, nonnegative : bool
         The constraints.
     penalty : array (p,) or (0,), float64
-        Subtracted from each dual: f is then ``½ |y − E a|² + penaltyᵀa``, with a ≥ 0. All that is said of w holds of the
-        difference, the slope of f with its sign changed; so does the duality gap, whose dual point satisfies ``Eᵀθ ≤ penalty``.
+        Subtracted from each dual: f is then ``½ |y − E a|² + penaltyᵀa``, with a ≥ 0. All that is said of w holds of
+        the difference, the slope of f with its sign changed; so does the duality gap, whose dual point satisfies ``Eᵀθ
+        ≤ penalty``.
     Y, A : arrays (L, width) and (p, width), float64
         Pixels and abundances, one pixel a column.
     W : array (p, width), float64
@@ -151,8 +162,9 @@ def certify_function(ops: Width) -> Any:
 def worth_of_sum(multiplier, r_norm, centre, sum_error, beyond, longest):
     """Return by how much ½ |y − E a|² may change when a is divided by its sum, which is off by ``sum_error``.
 
-    To first order by λ, of size ``multiplier``, for each unit. Errors ``beyond`` a sum's rounding, which is no more than that of the
-    spectra, count for spectra as they are, too: by the residual along their mean, of length ``centre``.
+    To first order by λ, of size ``multiplier``, for each unit. Errors ``beyond`` a sum's rounding, which is no more
+    than that of the spectra, count for spectra as they are, too: by the residual along their mean, of length
+    ``centre``.
     """
     apart, outer = longest * sum_error, centre * beyond
     return multiplier * sum_error + r_norm * outer + (apart + outer) * (apart + outer) * 0.5
@@ -192,8 +204,8 @@ def verdict_function(ops: Width) -> Any:
             beyond = select(excess > 2.0 * of_rounding, excess - 2.0 * of_rounding, zero)
         if not nonnegative:  # E a may then be a difference of terms far larger than the pixel, and rounds like these
             scale = select(term_sum > scale, term_sum, scale)
-        # Bound of a dual's rounding error over |e_j|: k + 2 roundings in y − E a, where k abundances are not 0, L + 2 in Eᵀr,
-        # and the error of the sum.
+        # Bound of a dual's rounding error over |e_j|: k + 2 roundings in y − E a, where k abundances are not 0, L + 2
+        # in Eᵀr, and the error of the sum.
         off = (y_norm + term_sum) * (nonzero + 2.0) * UNIT_ROUNDOFF + sum_error * longest
         rounding = r_norm * ((L + 2.0) * UNIT_ROUNDOFF) + off
         violation, largest_ratio, most_negative = zero, zero, zero
@@ -281,8 +293,8 @@ class Face(NamedTuple):
 
     columns: Any  # (most,) int64
     inside: Any  # (p,) uint8: 1 for columns of the face
-    # (most, most + 1) float64: for T, the Cholesky factor of the columns' Gram matrix, entry (i, m) of T⁻¹ is at [i, m], of T at [m, i
-    # + 1]
+    # (most, most + 1) float64: for T, the Cholesky factor of the columns' Gram matrix, entry (i, m) of T⁻¹ is at [i,
+    # m], of T at [m, i + 1]
     factors: Any
     row: Any  # (most,) float64: the row of T that is computed
 
@@ -349,29 +361,32 @@ def extend_function(team: Team, product: Any = entry_of) -> Any:
 def face_function(team: Team, product: Any = entry_of) -> Any:
     """Return the compiled function ``face_function``.
 
-    It bounds the distance to the optimum by the condition of the columns that an optimum may use, not by that of all endmembers.
+    It bounds the distance to the optimum by the condition of the columns that an optimum may use, not by that of all
+    endmembers.
 
-    The face K holds the support at first. Let g be ``v + ρ`` on K, over the columns' lengths, and σ the smallest singular value of the
-    columns of K at unit length. Then the optimum over K is no further from a than ``|g| / σ²`` (in abundances times lengths), and its
-    residual no further than ``|g| / σ`` from that of a. So the dual of any other column is below ``v_j + ρ_j + |e_j||g| / σ``; if
-    that is negative for all, the optimum over K is the optimum, and unique. A column for which it is not joins K. It needs neither full
-    rank nor fewer columns than bands.
+    The face K holds the support at first. Let g be ``v + ρ`` on K, over the columns' lengths, and σ the smallest
+    singular value of the columns of K at unit length. Then the optimum over K is no further from a than ``|g| / σ²``
+    (in abundances times lengths), and its residual no further than ``|g| / σ`` from that of a. So the dual of any other
+    column is below ``v_j + ρ_j + |e_j||g| / σ``; if that is negative for all, the optimum over K is the optimum, and
+    unique. A column for which it is not joins K. It needs neither full rank nor fewer columns than bands.
 
-    A column that depends on K would have the dual 0, were it not for the rounding of the spectra: by ``ε|e_j|`` each, it moves the dual
-    by up to ``ε|e_j||r| (1 + √k / σ)``. So columns with duals above minus that join K, too, which is then dependent.
+    A column that depends on K would have the dual 0, were it not for the rounding of the spectra: by ``ε|e_j|`` each,
+    it moves the dual by up to ``ε|e_j||r| (1 + √k / σ)``. So columns with duals above minus that join K, too, which is
+    then dependent.
 
-    σ² is no less than ``1 / |T⁻¹|²`` (Frobenius), T the Cholesky factor of the Gram matrix of K, less the rounding of both.
-    docs/methods.md has the proof.
+    σ² is no less than ``1 / |T⁻¹|²`` (Frobenius), T the Cholesky factor of the Gram matrix of K, less the rounding of
+    both. docs/methods.md has the proof.
 
     Parameters
     ----------
     team : Team
         The threads that work on a pixel together.
     product : compiled function
-        ``product(U, i, j)`` returns the product of two columns. The following are the arguments of ``face_function``, in order.
+        ``product(U, i, j)`` returns the product of two columns. The following are the arguments of ``face_function``,
+        in order.
     U
-        The first argument of ``product``. Without that function it is the Gram matrix (p, p) of the endmembers at unit length (for
-        the sum to one with the constant band), each entry right to 4 units of rounding.
+        The first argument of ``product``. Without that function it is the Gram matrix (p, p) of the endmembers at unit
+        length (for the sum to one with the constant band), each entry right to 4 units of rounding.
     norms, sizes : arrays (p,), float64
         Lengths of these columns, and those without the constant band.
     sum_to_one : bool
@@ -388,15 +403,16 @@ def face_function(team: Team, product: Any = entry_of) -> Any:
     Returns
     -------
     distance, gap : float
-        Results of ``face_function``: bounds on the distance to the optimum and on the duality gap; infinite where the columns of the
-        face are too nearly dependent, or more than the face has room for.
+        Results of ``face_function``: bounds on the distance to the optimum and on the duality gap; infinite where the
+        columns of the face are too nearly dependent, or more than the face has room for.
     """
     rank, size, sync, counted = team.rank, team.size, team.sync, team.counted
     extend = extend_function(team, product)
 
     @team.compile
     def mark(w, a, norms, sizes, multiplier, margin, blur, longest, reach, weighted, first, k, face, reduction_buffer):
-        """Mark the columns that join k others: first the support, then those whose dual may not be negative at the optimum.
+        """Mark the columns that join k others: first the support, then those whose dual may not be negative at the
+        optimum.
 
         Write them into the face's columns, as far as there is room; return their number.
         """
@@ -427,8 +443,21 @@ def face_function(team: Team, product: Any = entry_of) -> Any:
         first, blurred = True, blur
         while True:
             joining = mark(
-                w, a, norms, sizes, multiplier, margin, blurred, longest, reach, weighted, first, k, face, reduction_buffer
-            )  # fmt: skip
+                w,
+                a,
+                norms,
+                sizes,
+                multiplier,
+                margin,
+                blurred,
+                longest,
+                reach,
+                weighted,
+                first,
+                k,
+                face,
+                reduction_buffer,
+            )
             if joining == 0 and not first:
                 break
             if k + joining > face.columns.shape[0]:

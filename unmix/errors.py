@@ -17,8 +17,8 @@ def say_once(said: str, level: int = logging.INFO) -> None:
 def printable(text: str) -> str:
     """Return a text as one printable line; unprintable characters are written as escapes such as ``\\x1b``.
 
-    Headers, libraries and file names may hold line breaks, control characters that a terminal obeys, marks that reverse the
-    direction of writing, or halves of surrogate pairs, which cannot be encoded.
+    Headers, libraries and file names may hold line breaks, control characters that a terminal obeys, marks that reverse
+    the direction of writing, or halves of surrogate pairs, which cannot be encoded.
     """
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 

@@ -1,11 +1,12 @@
 """Prove, in float64, pixels that are mixtures without noise: their residual is rounding.
 
-There every dual is rounding, so that the certificate cannot say which endmembers an optimum may use, and double-double, which finds the
-support of the rounding of the pixel, takes twenty times as long as a pixel with noise. But the optimum a* fits as well as a, which says
-much: with ``d = a* − a`` and ``ε ≥ |y − E a|`` it is ``|E d| ≤ 2ε``. Let c be a direction in which no endmember of a set K points, and
-every other one does: ``e_jᵀc = 0`` in K, ``e_jᵀc ≥ γ|e_j|`` outside, where a is 0 and so d is not negative. Then
-``γ Σ|e_j|d_j ≤ cᵀE d ≤ 2ε|c|`` outside of K, and inside ``|d|`` follows from the least singular value of K. Such a c is what the
-optimum of the pixel, moved a little out of the endmembers' hull, leaves of it. docs/methods.md has the terms.
+There every dual is rounding, so that the certificate cannot say which endmembers an optimum may use, and double-double,
+which finds the support of the rounding of the pixel, takes twenty times as long as a pixel with noise. But the optimum
+a* fits as well as a, which says much: with ``d = a* − a`` and ``ε ≥ |y − E a|`` it is ``|E d| ≤ 2ε``. Let c be a
+direction in which no endmember of a set K points, and every other one does: ``e_jᵀc = 0`` in K, ``e_jᵀc ≥ γ|e_j|``
+outside, where a is 0 and so d is not negative. Then ``γ Σ|e_j|d_j ≤ cᵀE d ≤ 2ε|c|`` outside of K, and inside ``|d|``
+follows from the least singular value of K. Such a c is what the optimum of the pixel, moved a little out of the
+endmembers' hull, leaves of it. docs/methods.md has the terms.
 """
 
 import math
@@ -49,7 +50,8 @@ def gather_all(block, stored, Y):
 
 @compiled
 def find_direction(plan, moved, x, used, c, q):
-    """Write ``c = E x − moved`` and the products q of the endmembers with it, less their mean ν on the support of x for the sum to one.
+    """Write ``c = E x − moved`` and the products q of the endmembers with it, less their mean ν on the support of x for
+    the sum to one.
 
     ``used`` is scratch. Return ν and |c|.
     """
@@ -169,10 +171,11 @@ def bound_mixture(plan, a, q, multiplier, length, k, curvature, size, left, face
 
 @allocating
 def prove_all(plan, Y, moved, X, face, A, residuals, left, kappa, delta):
-    """Prove pixels Y (n, L) with the optima X (p, n) of those that are ``moved``: fill abundances A (n, p), and of each pixel the rest.
+    """Prove pixels Y (n, L) with the optima X (p, n) of those that are ``moved``: fill abundances A (n, p), and of each
+    pixel the rest.
 
-    ``residuals`` is (n, L), or (0, L) where they are not wanted; ``left`` has their lengths. κ and δ of a pixel that is not proved are
-    infinite.
+    ``residuals`` is (n, L), or (0, L) where they are not wanted; ``left`` has their lengths. κ and δ of a pixel that is
+    not proved are infinite.
     """
     n, L = Y.shape
     p = X.shape[0]
@@ -231,7 +234,8 @@ def prove_mixtures(
     stored = Stored(*problem.stored())
     gather_all(block_maker("bip", stored)(spectra), stored, Y)
     moved = Y * (1.0 + MOVED)
-    # Where every multiple is feasible, away from the mean direction of the endmembers: a multiple is as exact as the pixel.
+    # Where every multiple is feasible, away from the mean direction of the endmembers: a multiple is as exact as the
+    # pixel.
     if problem.constraint.is_cone:
         mean = (problem.E / problem.norms).sum(axis=1)
         moved = Y - MOVED * np.linalg.norm(Y, axis=2, keepdims=True) * (mean / max(float(np.linalg.norm(mean)), 1e-300))

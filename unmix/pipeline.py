@@ -13,11 +13,12 @@ from typing import Protocol, TypeVar
 
 # Blocks that are read at a time: threads that have read the pieces of one block continue with those of the next.
 READING = 2
-# The same of a file on a server, so that some are fetched while others are inflated. (265 MB of gzip in HDF5 over 1 Gbit/s took
-# 3.1 s, with 2 at a time 4.1 s, the download alone 2.5 s.)
+# The same of a file on a server, so that some are fetched while others are inflated. (265 MB of gzip in HDF5 over 1
+# Gbit/s took 3.1 s, with 2 at a time 4.1 s, the download alone 2.5 s.)
 FETCHING = 3
-# Seconds that a thread may hold Python's global lock while others wait. Heavy work runs without the lock, and the rest should not wait
-# for Python's default of 5 ms. (10 million pixels through an H200: 0.38 s and 0.35, the bare copy 0.23 and 0.21.)
+# Seconds that a thread may hold Python's global lock while others wait. Heavy work runs without the lock, and the rest
+# should not wait for Python's default of 5 ms. (10 million pixels through an H200: 0.38 s and 0.35, the bare copy 0.23
+# and 0.21.)
 HANDOVER = 1e-4
 SlotT = TypeVar("SlotT")
 SolvedT = TypeVar("SolvedT", contravariant=True)
@@ -56,7 +57,8 @@ class JobProgress:
 
 @dataclass
 class Seconds:
-    """Seconds spent in each stage; all but ``compiling`` overlap, so that their sum may exceed ``total``, the elapsed time of these.
+    """Seconds spent in each stage; all but ``compiling`` overlap, so that their sum may exceed ``total``, the elapsed
+    time of these.
 
     ``copying`` is the sum of transfers to and from a GPU; 0 on a CPU.
     """
@@ -76,7 +78,8 @@ class Seconds:
     def hidden(self) -> float | None:
         """Return the share of the shorter stages that overlapped with the longest one.
 
-        1 if ``total`` is no longer than the longest stage, 0 if all ran one after the other; None if there are no shorter stages.
+        1 if ``total`` is no longer than the longest stage, 0 if all ran one after the other; None if there are no
+        shorter stages.
         """
         stages = (self.reading, self.copying, self.solving, self.writing)
         shorter = sum(stages) - max(stages)

@@ -5,7 +5,8 @@ import numpy as np
 from .certificate import DARK, NODATA, SOLVED
 from .compiled.jit import compiled
 
-# A unit of roundoff of float64; the roundings of w, of products, of their sum and of the quotient are each one or two of them.
+# A unit of roundoff of float64; the roundings of w, of products, of their sum and of the quotient are each one or two
+# of them.
 ROUNDOFF = 2.0**-53
 # A sum below this may have lost products to underflow: nothing is proved of its fractions.
 LEAST_SCALE = 1e-250
@@ -15,7 +16,8 @@ LEAST_SCALE = 1e-250
 def divide_pixel(A, delta, state, line, s, weights, length, most, fractions, scales, far):
     """Write fractions, scale and the δ of the fractions of one pixel; `NODATA` where it is not solved.
 
-    `unmix.library.fractions.Normalization` says what they are, and why δ is a bound; the arithmetic is the same, in the same order.
+    `unmix.library.fractions.Normalization` says what they are, and why δ is a bound; the arithmetic is the same, in the
+    same order.
 
     Parameters
     ----------

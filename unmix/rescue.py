@@ -13,8 +13,8 @@ from .problem import Problem
 
 # Stored values that are copied at a time, in bytes.
 CHUNK_BYTES = 2**20
-# Blocks are written by several threads, of which the first computes a problem's constants: from Python 3.12 on a cached property does
-# not wait, and sixteen threads computed them all.
+# Blocks are written by several threads, of which the first computes a problem's constants: from Python 3.12 on a cached
+# property does not wait, and sixteen threads computed them all.
 _CONSTANTS = threading.Lock()
 # Solver whose plan has no `packed_index`, which the rescue does not need and which takes 4 ms with 529 endmembers.
 NO_TABLEAU = "working_set"
@@ -95,7 +95,8 @@ def prove_share(
 def taken(
     problem: Problem, pixels: np.ndarray, results: dict[str, np.ndarray], places: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the stored values (1, n, bands) and results of one line of the pixels at ``places`` (n, 2); the residual is empty.
+    """Return the stored values (1, n, bands) and results of one line of the pixels at ``places`` (n, 2); the residual
+    is empty.
 
     Results are float64 whatever they are in the block, so that what takes them is compiled once.
     """
@@ -148,12 +149,14 @@ def prove_again(
     spectra, again = taken(problem, pixels, results, places)
     prove_pixels(spectra, Stored(*problem.stored()), Plan(*plan), exact, Results(**again))
     kappa, delta = results["kappa"][selected], results["delta"][selected]
-    # Factor 2: the κ of two answers that are both right to rounding differ by chance. Of two that are both open, κ bounds neither.
+    # Factor 2: the κ of two answers that are both right to rounding differ by chance. Of two that are both open, κ
+    # bounds neither.
     better = again["kappa"][0] <= np.maximum(2.0 * kappa, CERTIFIED)
     is_open = np.minimum(again["kappa"][0], kappa) > CERTIFIED
     if len(problem.penalty) == 0:
         better = np.where(is_open, again["rmse"][0] <= results["rmse"][selected], better)
-    # A δ that is small enough may grow, where it is κ that was open: what an error of Σa is worth exceeds it where a pixel fits poorly.
+    # A δ that is small enough may grow, where it is κ that was open: what an error of Σa is worth exceeds it where a
+    # pixel fits poorly.
     better &= again["delta"][0] <= np.maximum(delta, worst_first(limit))
     put_back(results, again, places, better)
     return int(np.count_nonzero(better & ~(kappa <= CERTIFIED) & (again["kappa"][0] <= CERTIFIED)))

@@ -28,15 +28,15 @@ ADDED = (
 REAL = ("sum_of_rmse",)
 WORST = ("worst_kappa", "worst_delta", "worst_relative", "worst_rmse")
 ARRAYS = ("sums", "most", "there", "outside", "residuals")
-# Logarithmic histogram of the relative RMSE: bins per octave, log2 of the lower bound, number of bins. A percentile read from it is
-# right to 3 % of itself.
+# Logarithmic histogram of the relative RMSE: bins per octave, log2 of the lower bound, number of bins. A percentile
+# read from it is right to 3 % of itself.
 PER_OCTAVE, LOWEST_OCTAVE, BINS = 16, -10, 256
 # Histogram of κ: a bin an octave, the last from 1/2 on; the first holds all below 2⁻⁶³ (1e-19).
 KAPPA_BINS = 64
 # Fields of `Summary` that are histograms, with the number of their bins.
 HISTOGRAMS = {"misfit": BINS, "kappas": KAPPA_BINS}
-# An endmember is present in a pixel where its abundance is above `THERE`. A pixel with an abundance above `CORNER` and a relative RMSE
-# above `POOR` lies outside the simplex of the endmembers, next to that endmember.
+# An endmember is present in a pixel where its abundance is above `THERE`. A pixel with an abundance above `CORNER` and
+# a relative RMSE above `POOR` lies outside the simplex of the endmembers, next to that endmember.
 THERE, CORNER, POOR = np.float32(0.01), np.float32(0.99), np.float32(0.10)
 
 
@@ -65,9 +65,9 @@ DOUBTFUL = 3
 class BlockCounts(NamedTuple):
     """Counts of a block of n lines.
 
-    A GPU counts the same (`unmix.solvers.pixels.cuda_totals`), except for the last column of ``pixels``: there it counts all
-    doubtful pixels, those with a κ above 1e-10 or a δ above 1e-6 or the limit, and values that no integer stands for where maps are
-    stored as such. The host counts the lines that have any again.
+    A GPU counts the same (`unmix.solvers.pixels.cuda_totals`), except for the last column of ``pixels``: there it
+    counts all doubtful pixels, those with a κ above 1e-10 or a δ above 1e-6 or the limit, and values that no integer
+    stands for where maps are stored as such. The host counts the lines that have any again.
     """
 
     pixels: Any  # (n, 4) int64: pixels that are solved, masked, have κ above 1e-10, and have a smaller κ but δ above the limit
@@ -108,7 +108,8 @@ def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, kap
         pixels[line, 0], pixels[line, 1], pixels[line, 2], pixels[line, 3] = solved, masked, failed, loose
         worst[line, 0], worst[line, 1] = worst_kappa, worst_delta
         worst[line, 2], worst[line, 3] = worst_relative, worst_rmse
-        # Masked pixels hold −9999 and a relative RMSE of −1, so only the sum has to test the state. Separate loops are vectorised.
+        # Masked pixels hold −9999 and a relative RMSE of −1, so only the sum has to test the state. Separate loops are
+        # vectorised.
         for j in range(p):
             total, present, outside, most = 0.0, 0, 0, -np.inf
             for s in range(samples):
@@ -169,8 +170,8 @@ class Summary:
     solved, masked, partly_nodata : int
         Numbers of pixels; masked ones are nodata in all used bands, partly_nodata in some. Neither kind is solved.
     certified, fit_certified, failed, rescued : int
-        Numbers of pixels with κ ≤ 1e-10 and δ within the limit; with κ ≤ 1e-10 and a larger δ; with a larger κ; and of those that
-        reached κ ≤ 1e-10 only in double-double arithmetic.
+        Numbers of pixels with κ ≤ 1e-10 and δ within the limit; with κ ≤ 1e-10 and a larger δ; with a larger κ; and of
+        those that reached κ ≤ 1e-10 only in double-double arithmetic.
     sum_of_rmse : float
         The sum of the RMSE of the solved pixels.
     worst_kappa, worst_delta, worst_relative, worst_rmse : float
@@ -194,7 +195,8 @@ class Summary:
     of_lines : list of array (n, p)
         The sums of abundances of each line, until the next `merge`.
     kept : list of (array (n, L), array (n,), array (n,))
-        Spectra of these pixels, their lines and samples; no part of the journal, so that a resumed run lacks those of earlier lines.
+        Spectra of these pixels, their lines and samples; no part of the journal, so that a resumed run lacks those of
+        earlier lines.
     """
 
     solved: int = 0
@@ -263,8 +265,8 @@ class Summary:
         self.residuals = sums if self.residuals is None else self.residuals + sums
 
     def percentile(self, share: float) -> float:
-        """Return the relative RMSE that this share of the pixels does not exceed, right to 3 % of itself between 0.001 and 62;
-        62 where it is larger, NaN where no pixel has one."""
+        """Return the relative RMSE that this share of the pixels does not exceed, right to 3 % of itself between 0.001
+        and 62; 62 where it is larger, NaN where no pixel has one."""
         if not self.misfit.sum():
             return float("nan")
         cumulative, wanted = np.cumsum(self.misfit), share * self.misfit.sum()
@@ -339,10 +341,12 @@ class Summary:
             self.steps[i] += count
 
     def add_sums(self, blocks: list[np.ndarray]) -> None:
-        """Add to ``sums`` line by line, so that the result does not depend on how the scene was cut into blocks (but for its last
-        bits on a GPU: a line with pixels that the host solves again is summed by the host, in another order)."""
+        """Add to ``sums`` line by line, so that the result does not depend on how the scene was cut into blocks (but
+        for its last bits on a GPU: a line with pixels that the host solves again is summed by the host, in another
+        order)."""
         self.of_lines += blocks
         for lines in blocks:
-            # In order, which `sum` along an axis does not guarantee; in one call, since a loop over 10 000 lines costs 30 ms.
+            # In order, which `sum` along an axis does not guarantee; in one call, since a loop over 10 000 lines costs
+            # 30 ms.
             stacked = lines if self.sums is None else np.vstack([self.sums, lines])
             self.sums = np.add.accumulate(stacked, axis=0)[-1] if len(stacked) else self.sums

@@ -8,15 +8,16 @@ import threading
 
 
 def wake(device: str, uses_it: bool = True) -> None:
-    """Begin to make the context of the GPU that ``device`` names first, on a thread; nothing is reported, and no GPU is no error.
+    """Begin to make the context of the GPU that ``device`` names first, on a thread; nothing is reported, and no GPU is
+    no error.
 
     Parameters
     ----------
     device : str
         As `unmix.Options.device`.
     uses_it : bool
-        Whether the process surely works on the GPU. One that may find all its scenes done starts the driver alone: where a GPU serves
-        one process at a time, a context would keep another from it.
+        Whether the process surely works on the GPU. One that may find all its scenes done starts the driver alone:
+        where a GPU serves one process at a time, a context would keep another from it.
     """
     if device == "cpu" or os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
         return

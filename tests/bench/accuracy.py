@@ -2,17 +2,19 @@
 
 ``python tests/bench/accuracy.py [chosen | table | noise | score FOLDER KIND | pictures FOLDER] [DATA]``
 
-The referee. For each scene of `families.py`, given the number of materials alone, the mean over materials of the RMSE of their
-fractions, beside five rivals, which are here whatever the program keeps, and the floor that the true spectra leave. Materials are
-matched with the truth by angle. Fractions are shares of spectra at unit length, and of the area where brightness and spectra do
-not vary; there a rival is counted if it is fcls, elsewhere if it is nnls. "Counted" is a run that is not given the number:
-endmembers that are too many are added to the nearest material, those that are missing have fractions of 0.
+The referee. For each scene of `families.py`, given the number of materials alone, the mean over materials of the RMSE
+of their fractions, beside five rivals, which are here whatever the program keeps, and the floor that the true spectra
+leave. Materials are matched with the truth by angle. Fractions are shares of spectra at unit length, and of the area
+where brightness and spectra do not vary; there a rival is counted if it is fcls, elsewhere if it is nnls. "Counted" is
+a run that is not given the number: endmembers that are too many are added to the nearest material, those that are
+missing have fractions of 0.
 
-`chosen` takes scenes like those on which the constants of `unmix.endmembers.auto` and `.plane` were chosen; `table`, the default,
-others, drawn after that, and public scenes in DATA; `noise`, public scenes with white noise of 20, 30 and 40 dB. `score` prints
-the errors of maps of any program: of each public scene NAME whose FOLDER/NAME_abundance.hdr and FOLDER/NAME_endmembers.csv are
-there, beside the floor that the true spectra leave with fractions of that KIND (area, length, max or sum). `pictures` draws
-Samson, Jasper Ridge and sim1 to FOLDER: the truth, fcls of `vca`, and a run without a method.
+`chosen` takes scenes like those on which the constants of `unmix.endmembers.auto` and `.plane` were chosen; `table`,
+the default, others, drawn after that, and public scenes in DATA; `noise`, public scenes with white noise of 20, 30 and
+40 dB. `score` prints the errors of maps of any program: of each public scene NAME whose FOLDER/NAME_abundance.hdr and
+FOLDER/NAME_endmembers.csv are there, beside the floor that the true spectra leave with fractions of that KIND (area,
+length, max or sum). `pictures` draws Samson, Jasper Ridge and sim1 to FOLDER: the truth, fcls of `vca`, and a run
+without a method.
 """
 
 import json
@@ -35,9 +37,12 @@ from unmix.library import load
 DATA = Path(__file__).parents[3] / "shared/data"
 # Families with the number of scenes of a table.
 FAMILIES: dict[str, tuple[Callable[..., families.Known], int]] = {
-    "soft": (families.soft, 32), "patches": (families.patches, 24), "flat": (families.flat, 24),
-    "mixed": (families.mixed, 42), "level": (partial(families.mixed, level=True), 21),
-}  # fmt: skip
+    "soft": (families.soft, 32),
+    "patches": (families.patches, 24),
+    "flat": (families.flat, 24),
+    "mixed": (families.mixed, 42),
+    "level": (partial(families.mixed, level=True), 21),
+}
 FIRST = {"chosen": 0, "table": 5000}
 
 
@@ -60,7 +65,8 @@ def by_norm(norm: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
 KINDS = {"area": by_fcls, "length": by_length, "max": by_norm("max"), "sum": by_norm("sum")}
 
 
-# What a way to unmix makes of pixels (n, L), their scene and the number of materials: spectra (L, p) and fractions (n, p).
+# What a way to unmix makes of pixels (n, L), their scene and the number of materials: spectra (L, p) and fractions (n,
+# p).
 Way = Callable[[np.ndarray, Path, int], tuple[np.ndarray, np.ndarray]]
 
 
@@ -135,8 +141,13 @@ def judged(which: tuple[str, int]) -> dict[str, Any]:
     errors[FLOOR] = error(scene.spectra, truth, scene)
     best = min(errors[title] for title, (_, of_areas) in RIVALS.items() if of_areas == scene.of_areas)
     return {
-        "kind": scene.kind, "name": scene.name, "errors": errors, "ratio": errors[OWN] / best, "p": p, "counted": E.shape[1],
-    }  # fmt: skip
+        "kind": scene.kind,
+        "name": scene.name,
+        "errors": errors,
+        "ratio": errors[OWN] / best,
+        "p": p,
+        "counted": E.shape[1],
+    }
 
 
 def scenes_of(which: str) -> Iterator[tuple[str, int]]:
@@ -169,14 +180,21 @@ def table(which: str) -> None:
     for kind in kinds:
         near = [abs(one["counted"] - one["p"]) for one in rows[kind]]
         times = np.array([one["errors"][COUNTED] / one["errors"][OWN] for one in rows[kind]])
-        said = f"{near.count(0)} of {len(near)} right, {sum(n <= 1 for n in near)} within one; error {times.mean():.2f} times"
+        said = (
+            f"{near.count(0)} of {len(near)} right, {sum(n <= 1 for n in near)} within one; error {times.mean():.2f} "
+            "times"
+        )
         own = np.array([one["ratio"] for one in rows[kind]])
         print(f"{kind}: beside the best rival {own.mean():.2f}; counts {said}", flush=True)
     for one in sorted(found, key=lambda one: -one["ratio"]):
         if one["ratio"] > 1.5:
-            say({"above 1.5": one["name"], "ratio": round(one["ratio"], 2), **{
-                title.strip("*`"): round(value, 3) for title, value in one["errors"].items()
-            }})  # fmt: skip
+            say(
+                {
+                    "above 1.5": one["name"],
+                    "ratio": round(one["ratio"], 2),
+                    **{title.strip("*`"): round(value, 3) for title, value in one["errors"].items()},
+                }
+            )
 
 
 def score(folder: Path, kind: str) -> None:

@@ -1,10 +1,11 @@
 """Endmembers and abundances beside the reference: ``python tests/bench/angles.py [DATA]``.
 
-For Jasper Ridge, Samson, and the synthetic scene sim1 with noise of 30, 40 and 60 dB, no pixel of which is pure; with as many
-endmembers as the reference has: the mean angle in radians, endmembers matched by assignment (no reference is taken twice), and the RMSE
-of fcls abundances beside the reference's; medians and range over seeds 0 to 19 where there is one. "plain" is our own reading of
-VCA's and of SISAL's paper (`tests/naive.py`): of VCA the pixels it picks, and its own output, projected; of SISAL 80 rounds of
-100 steps from N-FINDR's pixels. pysptools' N-FINDR, where it is installed, begins from random pixels by each seed.
+For Jasper Ridge, Samson, and the synthetic scene sim1 with noise of 30, 40 and 60 dB, no pixel of which is pure; with
+as many endmembers as the reference has: the mean angle in radians, endmembers matched by assignment (no reference is
+taken twice), and the RMSE of fcls abundances beside the reference's; medians and range over seeds 0 to 19 where there
+is one. "plain" is our own reading of VCA's and of SISAL's paper (`tests/naive.py`): of VCA the pixels it picks, and its
+own output, projected; of SISAL 80 rounds of 100 steps from N-FINDR's pixels. pysptools' N-FINDR, where it is installed,
+begins from random pixels by each seed.
 """
 
 import random

@@ -1,8 +1,9 @@
-"""`--at-most K` against the best of all subsets and the lasso path, and its speed: ``python tests/bench/at_most.py DATA``.
+"""`--at-most K` against the best of all subsets and the lasso path, and its speed: ``python tests/bench/at_most.py
+DATA``.
 
-DATA is the folder of real scenes. Prints a line of JSON for each case: of the pixels of a scene and 24 spectra, the share whose support
-is the best of all, and RMSE over the least, mean and largest, for `at_most` and for nnls on the support that the lasso path has before
-it exceeds K; then pixels a second with all 498 spectra, beside nnls.
+DATA is the folder of real scenes. Prints a line of JSON for each case: of the pixels of a scene and 24 spectra, the
+share whose support is the best of all, and RMSE over the least, mean and largest, for `at_most` and for nnls on the
+support that the lasso path has before it exceeds K; then pixels a second with all 498 spectra, beside nnls.
 """
 
 import itertools
@@ -49,11 +50,17 @@ def compare(name, E, Y, most):
     least = np.sqrt(best_of_all(E, Y, most))
     ways = {"at_most": unmix.solve(Y, E, method="nnls", at_most=most).rmse * np.sqrt(len(E))}
     ways["path"] = np.sqrt([of_path(E, y, most) for y in Y])
-    say({"scene": name, "most": most} | {
-        way: {"best": float((left <= least * (1 + 1e-6)).mean()), "mean": float((left / least).mean()),
-              "largest": float((left / least).max())}
-        for way, left in ways.items()
-    })  # fmt: skip
+    say(
+        {"scene": name, "most": most}
+        | {
+            way: {
+                "best": float((left <= least * (1 + 1e-6)).mean()),
+                "mean": float((left / least).mean()),
+                "largest": float((left / least).max()),
+            }
+            for way, left in ways.items()
+        }
+    )
 
 
 def speed(name, E, Y):
@@ -67,8 +74,14 @@ def speed(name, E, Y):
             unmix.solve(Y, E, method="nnls", **words)
             took.append((time.perf_counter() - began[0], time.process_time() - began[1]))
         seconds, cpu = min(took)
-        say({"scene": name, "most": most, "pixels_per_second": round(len(Y) / seconds),
-                          "cpu_us_per_pixel": round(1e6 * cpu / len(Y), 1)})  # fmt: skip
+        say(
+            {
+                "scene": name,
+                "most": most,
+                "pixels_per_second": round(len(Y) / seconds),
+                "cpu_us_per_pixel": round(1e6 * cpu / len(Y), 1),
+            }
+        )
 
 
 def main(data: Path) -> None:

@@ -1,9 +1,10 @@
-"""Paper 001 again: phases 1 and 2 on 775 x 1050, and its Figures 2 and 3: the regression of a chain's prefixes up to order 1000.
+"""Paper 001 again: phases 1 and 2 on 775 x 1050, and its Figures 2 and 3: the regression of a chain's prefixes up to
+order 1000.
 
-``python tests/bench/bands.py [cpu|cuda] [most]`` prints a line of JSON for each row. Near-infrared spectra are synthetic (120 peaks of
-15 to 200 nm on 400 to 2500 nm, noise of 1e-3), 517 for calibration and 258 for validation; for the figures random normal ones, as the
-paper's. Seconds are medians of three after one that warms up; inverses of prefixes are numpy's (`inv` of the gathered Gram matrix)
-for some of the chains, scaled to all, on a cpu.
+``python tests/bench/bands.py [cpu|cuda] [most]`` prints a line of JSON for each row. Near-infrared spectra are
+synthetic (120 peaks of 15 to 200 nm on 400 to 2500 nm, noise of 1e-3), 517 for calibration and 258 for validation; for
+the figures random normal ones, as the paper's. Seconds are medians of three after one that warms up; inverses of
+prefixes are numpy's (`inv` of the gathered Gram matrix) for some of the chains, scaled to all, on a cpu.
 """
 
 import sys

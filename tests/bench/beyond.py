@@ -1,8 +1,9 @@
 """Is an answer ever farther from the optimum than its δ? ``python tests/bench/beyond.py [PROBLEMS] [poisson]``
 
-Random problems with weights, allowed columns and a dictionary for each, of full rank and not, by `unmix.nnls`, or with ``poisson``
-counts by `unmix.poisson`. The optimum on the support of an answer is refined in long doubles; where its slopes prove that it is the
-optimum of all, its distance from the answer is compared with δ. Prints a line of JSON for each kind of problem.
+Random problems with weights, allowed columns and a dictionary for each, of full rank and not, by `unmix.nnls`, or with
+``poisson`` counts by `unmix.poisson`. The optimum on the support of an answer is refined in long doubles; where its
+slopes prove that it is the optimum of all, its distance from the answer is compared with δ. Prints a line of JSON for
+each kind of problem.
 """
 
 import sys
@@ -55,8 +56,13 @@ def least_squares(random: np.random.Generator, count: int) -> dict:
             continue
         compared += 1
         beyond += float(np.linalg.norm((best - found.x[i]).astype(float))) > found.delta[i]
-    return {"problems": count, "finite": int(np.isfinite(found.delta).sum()), "certified": int((found.kappa <= 1e-10).sum()),
-            "compared": compared, "beyond": beyond}  # fmt: skip
+    return {
+        "problems": count,
+        "finite": int(np.isfinite(found.delta).sum()),
+        "certified": int((found.kappa <= 1e-10).sum()),
+        "compared": compared,
+        "beyond": beyond,
+    }
 
 
 def counts(random: np.random.Generator, count: int) -> dict:
@@ -82,8 +88,13 @@ def counts(random: np.random.Generator, count: int) -> dict:
             continue
         compared += 1
         beyond += float(np.linalg.norm((x - found.x[i]).astype(float))) > found.delta[i]
-    return {"problems": count, "finite": int(np.isfinite(found.delta).sum()), "certified": int((found.kappa <= 1e-10).sum()),
-            "compared": compared, "beyond": beyond}  # fmt: skip
+    return {
+        "problems": count,
+        "finite": int(np.isfinite(found.delta).sum()),
+        "certified": int((found.kappa <= 1e-10).sum()),
+        "compared": compared,
+        "beyond": beyond,
+    }
 
 
 def main(problems: str = "100000", kind: str = "nnls") -> None:

@@ -1,10 +1,12 @@
-"""Time of a pixel against the number of spectra, and against cond(E): ``python tests/bench/cliffs.py WHAT [DEVICE] [SPECTRA,...]``.
+"""Time of a pixel against the number of spectra, and against cond(E): ``python tests/bench/cliffs.py WHAT [DEVICE]
+[SPECTRA,...]``.
 
 WHAT is p, cond, resident, resident-cond or resident-large; SPECTRA may hold ranges (``2-72``).
 
-Pixels are noisy mixtures of two to five of the p spectra (40 dB, 224 bands), solved and certified by `unmix.solve`; the library is
-synthetic, with absorptions of many widths. ``cond`` makes one pair, or a cluster of five, so alike that cond(E) is what is wanted.
-Prints a line of JSON each: the median of three, in microseconds per pixel, and how many pixels are certified.
+Pixels are noisy mixtures of two to five of the p spectra (40 dB, 224 bands), solved and certified by `unmix.solve`; the
+library is synthetic, with absorptions of many widths. ``cond`` makes one pair, or a cluster of five, so alike that
+cond(E) is what is wanted. Prints a line of JSON each: the median of three, in microseconds per pixel, and how many
+pixels are certified.
 """
 
 import multiprocessing
@@ -73,11 +75,21 @@ def time_pixels(E: np.ndarray, method: str, solver: str | None, device: str, **m
         count = min(500_000, int(count * min(16, 0.6 / seconds)))
     seconds, answer = seconds_of(3, unmix.solve, Y, E, **how)
     certified = (answer.kappa <= CERTIFIED) & (answer.delta <= MOST_DELTA)
-    say({
-        "p": E.shape[1], "cond": float(f"{np.linalg.cond(E):.2g}"), "method": method, "solver": solver or "default", "device": device,
-        "pixels": count, "us": round(seconds / count * 1e6, 3), "certified": round(float(certified.mean()), 6),
-        "fit": round(float((answer.kappa <= CERTIFIED).mean()), 6), "steps": round(float(answer.steps.mean()), 1), **more,
-    })  # fmt: skip
+    say(
+        {
+            "p": E.shape[1],
+            "cond": float(f"{np.linalg.cond(E):.2g}"),
+            "method": method,
+            "solver": solver or "default",
+            "device": device,
+            "pixels": count,
+            "us": round(seconds / count * 1e6, 3),
+            "certified": round(float(certified.mean()), 6),
+            "fit": round(float((answer.kappa <= CERTIFIED).mean()), 6),
+            "steps": round(float(answer.steps.mean()), 1),
+            **more,
+        }
+    )
 
 
 def time_scipy(E: np.ndarray) -> float:
@@ -118,7 +130,8 @@ def time_in_turn(case: tuple, prepared: Any, turn: Any) -> None:
 def time_resident(cases: list[tuple], together: int = 16) -> None:
     """Print the GPU's own time of each case.
 
-    Compiling takes a core a minute and measuring a second: each case has a process; ``together`` of them prepare at a time.
+    Compiling takes a core a minute and measuring a second: each case has a process; ``together`` of them prepare at a
+    time.
     """
     context = multiprocessing.get_context("spawn")
     for first in range(0, len(cases), together):

@@ -1,8 +1,9 @@
 """A run from a cold disk beside ``dd``: ``python tests/bench/cold.py FOLDER [PIXELS [DEVICE]]``.
 
-An int16 cube of Salinas-A pixels, 224 bands, is written to FOLDER (on the disk that is to be measured) and put out of the page
-cache before each turn. In pairs: ``dd`` to nowhere in pieces of 16 MiB, and `unmix.run` with nine given endmembers, as `unmix
-bench` times it, with maps in memory (/dev/shm). Prints a line of JSON: medians, and the median of the pairs' ratios.
+An int16 cube of Salinas-A pixels, 224 bands, is written to FOLDER (on the disk that is to be measured) and put out of
+the page cache before each turn. In pairs: ``dd`` to nowhere in pieces of 16 MiB, and `unmix.run` with nine given
+endmembers, as `unmix bench` times it, with maps in memory (/dev/shm). Prints a line of JSON: medians, and the median of
+the pairs' ratios.
 """
 
 import os
@@ -46,12 +47,16 @@ def main() -> None:
             if turn > 0:  # the first compiles
                 rates["dd"].append(dd)
                 rates["run"].append(run)
-        say({
-            "layout": interleave, "device": report["device"]["name"] if isinstance(report["device"], dict) else report["device"],
-            "gigabytes": round(image.stat().st_size / 1e9, 2), "dd": round(statistics.median(rates["dd"]), 3),
-            "run": round(statistics.median(rates["run"]), 3),
-            "ratio": round(statistics.median(r / d for r, d in zip(rates["run"], rates["dd"])), 3),
-        })  # fmt: skip
+        say(
+            {
+                "layout": interleave,
+                "device": report["device"]["name"] if isinstance(report["device"], dict) else report["device"],
+                "gigabytes": round(image.stat().st_size / 1e9, 2),
+                "dd": round(statistics.median(rates["dd"]), 3),
+                "run": round(statistics.median(rates["run"]), 3),
+                "ratio": round(statistics.median(r / d for r, d in zip(rates["run"], rates["dd"])), 3),
+            }
+        )
 
 
 if __name__ == "__main__":

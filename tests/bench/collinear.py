@@ -1,7 +1,7 @@
 """Two minerals alike: ``python tests/bench/collinear.py``.
 
-Noisy mixtures of nine spectra of 224 bands, two of which are the same but for one part in 1e2 to 1e7. Prints a line of JSON for each
-spread and method: pixels a second (median of five), the share that is certified, and δ.
+Noisy mixtures of nine spectra of 224 bands, two of which are the same but for one part in 1e2 to 1e7. Prints a line of
+JSON for each spread and method: pixels a second (median of five), the share that is certified, and δ.
 """
 
 import logging
@@ -25,11 +25,17 @@ def main() -> None:
         for method in ("nnls", "fcls"):
             seconds, found = seconds_of(5, unmix.solve, Y, E, method=method)
             certified = (found.kappa <= CERTIFIED) & (found.delta <= MOST_DELTA)
-            say({
-                "spread": spread, "condition": float(np.linalg.cond(E)), "method": method,
-                "pixels_per_second": round(PIXELS / seconds), "certified": float(certified.mean()),
-                "median_delta": float(np.median(found.delta)), "worst_delta": float(found.delta.max()),
-            })  # fmt: skip
+            say(
+                {
+                    "spread": spread,
+                    "condition": float(np.linalg.cond(E)),
+                    "method": method,
+                    "pixels_per_second": round(PIXELS / seconds),
+                    "certified": float(certified.mean()),
+                    "median_delta": float(np.median(found.delta)),
+                    "worst_delta": float(found.delta.max()),
+                }
+            )
 
 
 if __name__ == "__main__":

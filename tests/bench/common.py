@@ -35,7 +35,8 @@ def seconds_of(
     long: float = np.inf,
     **options: Any,
 ) -> tuple[float, Any]:
-    """Return the median of the seconds of so many calls, after one that warms up if they are several, and what the last returned.
+    """Return the median of the seconds of so many calls, after one that warms up if they are several, and what the last
+    returned.
 
     ``of`` is another statistic than the median; a first call of more than ``long`` seconds is the only one.
     """

@@ -1,8 +1,9 @@
-"""What a part of a run costs: ``python tests/bench/costs.py residual | fractions [--device D] [--pixels N] [--turns N]``; UNMIX_DATA.
+"""What a part of a run costs: ``python tests/bench/costs.py residual | fractions [--device D] [--pixels N] [--turns
+N]``; UNMIX_DATA.
 
 Runs of Salinas-A tiled, in memory, with p = 9 given endmembers, in pairs: with the residual of each band and without
-(`BandResiduals.add` switched off), or with fractions (``normalize`` length) and with abundances. Prints the medians of their seconds,
-and the median ratio of a pair.
+(`BandResiduals.add` switched off), or with fractions (``normalize`` length) and with abundances. Prints the medians of
+their seconds, and the median ratio of a pair.
 """
 
 import argparse
@@ -35,7 +36,8 @@ def main(part: str, device: str, pixels: int, turns: int, method: str) -> None:
                     seconds[has_part].append(run["seconds"]["total"])
     ratios = [with_part / without for with_part, without in zip(seconds[True], seconds[False])]
     print(
-        f"{part}, {device}, {method}, {pixels} pixels, {turns} pairs: with {statistics.median(seconds[True]):.4f} s, without "
+        f"{part}, {device}, {method}, {pixels} pixels, {turns} pairs: with {statistics.median(seconds[True]):.4f} s, "
+        "without "
         f"{statistics.median(seconds[False]):.4f} s; median ratio of a pair {statistics.median(ratios):.4f}"
     )
 

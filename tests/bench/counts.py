@@ -1,8 +1,8 @@
 """Photon counts: ``python tests/bench/counts.py [PIXELS]``: `unmix.poisson` beside least squares and scipy's L-BFGS-B.
 
-Mixtures of some of p spectra with 0.1 to 100 counts a band. Prints a line of JSON for each size: pixels a second, of scipy one pixel
-after the other, with what its costs are above ours in the worst pixel; RMSE of the abundances, as a share of that of least squares;
-the largest gap as a share of a pixel's counts.
+Mixtures of some of p spectra with 0.1 to 100 counts a band. Prints a line of JSON for each size: pixels a second, of
+scipy one pixel after the other, with what its costs are above ours in the worst pixel; RMSE of the abundances, as a
+share of that of least squares; the largest gap as a share of a pixel's counts.
 """
 
 import sys
@@ -39,12 +39,19 @@ def main(pixels: str = "5000") -> None:
             theirs, costs = seconds_of(1, lambda: np.array([by_scipy(E, y, np.full(p, size / 4)) for y in Y[:SLOW]]))  # noqa: B023
             least = unmix.nnls(E, Y).x
             rmse = [float(np.sqrt(np.square(x - X).mean())) for x in (found.x, least)]
-            say({
-                "bands": L, "p": p, "counts a band": round(float(Y.mean()), 2), "pixels a second": round(N / seconds),
-                "scipy": round(SLOW / theirs), "its costs above ours": float((costs - found.cost[:SLOW]).max()),
-                "below ours": float((found.cost[:SLOW] - costs).max()), "RMSE over least squares'": round(rmse[0] / rmse[1], 3),
-                "gap": float((found.gap / np.maximum(1, Y.sum(axis=1))).max()),
-            })  # fmt: skip
+            say(
+                {
+                    "bands": L,
+                    "p": p,
+                    "counts a band": round(float(Y.mean()), 2),
+                    "pixels a second": round(N / seconds),
+                    "scipy": round(SLOW / theirs),
+                    "its costs above ours": float((costs - found.cost[:SLOW]).max()),
+                    "below ours": float((found.cost[:SLOW] - costs).max()),
+                    "RMSE over least squares'": round(rmse[0] / rmse[1], 3),
+                    "gap": float((found.gap / np.maximum(1, Y.sum(axis=1))).max()),
+                }
+            )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""How many truths ranges hold at a confidence, noise known: ``python tests/bench/coverage.py [DRAWS [SEED [SPECTRA,...]]]``.
+"""How many truths ranges hold at a confidence, noise known: ``python tests/bench/coverage.py [DRAWS [SEED
+[SPECTRA,...]]]``.
 
-For pure pixels, two and three materials in equal parts, of 3 to 25 spectra, random and alike, under nnls, fcls and pcls: the least
-share of DRAWS (4000) pixels in which the range of a material that is there, or of one that is not, holds the truth; the median width of
-the ranges of materials that are there, over that of χ² with one degree of freedom; and seconds. Exit code 1 where a share is below 0.94
-or, where all abundances exceed three deviations, above 0.97.
+For pure pixels, two and three materials in equal parts, of 3 to 25 spectra, random and alike, under nnls, fcls and
+pcls: the least share of DRAWS (4000) pixels in which the range of a material that is there, or of one that is not,
+holds the truth; the median width of the ranges of materials that are there, over that of χ² with one degree of freedom;
+and seconds. Exit code 1 where a share is below 0.94 or, where all abundances exceed three deviations, above 0.97.
 """
 
 import json
@@ -45,9 +46,13 @@ def row_of(Y: np.ndarray, E: np.ndarray, a: np.ndarray, method: str) -> dict:
     widths = [np.median((one.upper - one.lower)[:, there]) for one in (found, other)]
     before = ((other.lower <= a) & (a <= other.upper)).mean(axis=0)
     return {
-        "there": round(held[there].min(), 4), "absent": round(held[~there].min(initial=1.0), 4), "most": round(held[there].max(), 4),
-        "of χ²": round(before[there].min(), 4), "width": round(widths[0] / widths[1], 3), "seconds": round(seconds, 2),
-    }  # fmt: skip
+        "there": round(held[there].min(), 4),
+        "absent": round(held[~there].min(initial=1.0), 4),
+        "most": round(held[there].max(), 4),
+        "of χ²": round(before[there].min(), 4),
+        "width": round(widths[0] / widths[1], 3),
+        "seconds": round(seconds, 2),
+    }
 
 
 def main(draws: str = "4000", seed: str = "0", sizes: str = "3,6,12,25") -> int:

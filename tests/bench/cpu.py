@@ -38,7 +38,8 @@ def solving() -> dict[int, float]:
     scene = np.fromfile(DATA / "salinas_a/salinas_a.img", np.int16).reshape(-1, 224)
     samples, lines = 1000, PIXELS // 1000
     print(
-        "| p | method | unmix, all cores | one core | scipy nnls, one core | ratio |\n| --- | --- | --- | --- | --- | --- |"
+        "| p | method | unmix, all cores | one core | scipy nnls, one core | ratio |\n| --- | --- | --- | --- | --- | "
+        "--- |"
     )
     rates_of_scipy: dict[int, float] = {}
     for p in (3, 9, 15, 25):
@@ -64,8 +65,10 @@ def solving() -> dict[int, float]:
 
                 rates.append(PIXELS / seconds_of(5, once)[0] / 1e6)
                 machine.close()
-            print(f"| {p} | {method} | {rates[0]:.2f} Mpixel/s | {rates[1]:.2f} | {scipy_rate:.3f} | "
-                  f"{rates[0] / scipy_rate:.0f} |")  # fmt: skip
+            print(
+                f"| {p} | {method} | {rates[0]:.2f} Mpixel/s | {rates[1]:.2f} | {scipy_rate:.3f} | "
+                f"{rates[0] / scipy_rate:.0f} |"
+            )
     return rates_of_scipy
 
 
@@ -79,8 +82,10 @@ def whole(folder: Path, scipy_rates: dict[int, float]) -> None:
         for p in (9, 25):
             (row,) = bench(cube, DATA / f"paper_endmembers/salinas_{p:02d}.csv", devices=["cpu"], out_dir=folder)
             rate = row["run"]["pixels_per_second"] / 1e6
-            print(f"| {interleave} | {p} | {row['copy']['total']:.2f} s | {row['run']['total']:.2f} s | {rate:.2f} | "
-                  f"{rate / scipy_rates[p]:.0f} |")  # fmt: skip
+            print(
+                f"| {interleave} | {p} | {row['copy']['total']:.2f} s | {row['run']['total']:.2f} s | {rate:.2f} | "
+                f"{rate / scipy_rates[p]:.0f} |"
+            )
 
 
 def start_up(folder: Path) -> None:
@@ -111,8 +116,12 @@ def memory(folder: Path) -> None:
         # Not ru_maxrss: that begins with the peak of the process which started this one.
         "print(int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) // 1024)"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(folder / "big.hdr"), str(folder / "o")],
-                          capture_output=True, text=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder / "big.hdr"), str(folder / "o")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     print(f"\nPeak resident memory, cube of 2.06 GB, endmembers extracted, `--memory 256M`: {done.stdout.strip()} MiB")
 
 
@@ -126,8 +135,10 @@ def main() -> None:
         ),
         "",
     )
-    print(f"unmix {unmix.__version__}, commit {commit}, {datetime.date.today()}, {model or platform.machine()}, "
-          f"{len(os.sched_getaffinity(0))} cores\n")  # fmt: skip
+    print(
+        f"unmix {unmix.__version__}, commit {commit}, {datetime.date.today()}, {model or platform.machine()}, "
+        f"{len(os.sched_getaffinity(0))} cores\n"
+    )
     rates = solving()
     with tempfile.TemporaryDirectory() as folder:
         whole(Path(folder), rates)

@@ -1,7 +1,7 @@
 """Methods without and with a search: ``python tests/bench/direct.py [DATA]``.
 
-400 000 Salinas-A pixels, int16, with the endmembers of Li and Li. Prints a line of JSON for each p: Mpixel/s of each method, medians of
-five.
+400 000 Salinas-A pixels, int16, with the endmembers of Li and Li. Prints a line of JSON for each p: Mpixel/s of each
+method, medians of five.
 """
 
 import sys

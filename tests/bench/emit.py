@@ -1,22 +1,23 @@
-"""Fractions of three classes and their uncertainty, beside EMIT's algorithm: ``tests/bench/emit.py [SPECTRA] [PIXELS] [ranges]``, and
-the product `unmix product emit-frcov` beside it: ``tests/bench/emit.py product [LINES]``.
+"""Fractions of three classes and their uncertainty, beside EMIT's algorithm: ``tests/bench/emit.py [SPECTRA] [PIXELS]
+[ranges]``, and the product `unmix product emit-frcov` beside it: ``tests/bench/emit.py product [LINES]``.
 
-A synthetic granule of 285 bands: each pixel has one spectrum each of soil, green and dry vegetation, fractions drawn evenly, a
-brightness of 0.5 to 1, and noise of a given standard deviation per band. In ``known`` the spectra are among those that pixels are
-unmixed with (SPECTRA of each class, 20), in ``unknown`` they are others of the same classes. Prints a line of JSON for each way: RMSE
-of the fractions, the shares of truths within one and two standard deviations, microseconds a pixel.
+A synthetic granule of 285 bands: each pixel has one spectrum each of soil, green and dry vegetation, fractions drawn
+evenly, a brightness of 0.5 to 1, and noise of a given standard deviation per band. In ``known`` the spectra are among
+those that pixels are unmixed with (SPECTRA of each class, 20), in ``unknown`` they are others of the same classes.
+Prints a line of JSON for each way: RMSE of the fractions, the shares of truths within one and two standard deviations,
+microseconds a pixel.
 
-``models`` are MESMA's that fit nearly as well (`unmix mesma --uncertainty --within RMSE`): mean and deviation over them, and the share
-of truths between their least and largest fractions.
+``models`` are MESMA's that fit nearly as well (`unmix mesma --uncertainty --within RMSE`): mean and deviation over
+them, and the share of truths between their least and largest fractions.
 
-``ranges`` are proved ones (`unmix run --ranges class`): the share of truths inside, and the median width, at 68 and 95 % confidence,
-one at a time, at 95 % simultaneous, and within RMSE; beside those over MESMA's models, and over the mixtures of these (`unmix mesma
---ranges class`). With the third argument ``ranges`` they and the widths of ±1 and ±2 deviations, of noise and of draws, are all that is
-printed.
+``ranges`` are proved ones (`unmix run --ranges class`): the share of truths inside, and the median width, at 68 and 95
+% confidence, one at a time, at 95 % simultaneous, and within RMSE; beside those over MESMA's models, and over the
+mixtures of these (`unmix mesma --ranges class`). With the third argument ``ranges`` they and the widths of ±1 and ±2
+deviations, of noise and of draws, are all that is printed.
 
-``EMIT`` is our own plain reading of what EMIT's production does (SpectralUnmixing, mode sma): 20 draws of 30 spectra, even over the
-classes, noise drawn evenly from ±σ, the same for all pixels, pixel and library divided by their quadratic means, bounded least squares
-0 ≤ x ≤ 1, then x over its sum, added by class; mean and standard deviation over the draws.
+``EMIT`` is our own plain reading of what EMIT's production does (SpectralUnmixing, mode sma): 20 draws of 30 spectra,
+even over the classes, noise drawn evenly from ±σ, the same for all pixels, pixel and library divided by their quadratic
+means, bounded least squares 0 ≤ x ≤ 1, then x over its sum, added by class; mean and standard deviation over the draws.
 """
 
 import sys
@@ -70,8 +71,17 @@ def ours(folder: Path, Y: np.ndarray, **words) -> dict[str, np.ndarray]:
     """Return the maps of a run, (N, bands), and its microseconds a pixel."""
     if words.get("method") != "mesma":
         words = {"method": "nnls", "by": "class", "noise": folder / "noise.csv"} | words
-    seconds, _ = seconds_of(1, unmix.run, folder / "x.hdr", endmembers=folder / "library.csv", shade_normalize=True, device="cpu",
-              overwrite=True, classes="class", **words)  # fmt: skip
+    seconds, _ = seconds_of(
+        1,
+        unmix.run,
+        folder / "x.hdr",
+        endmembers=folder / "library.csv",
+        shade_normalize=True,
+        device="cpu",
+        overwrite=True,
+        classes="class",
+        **words,
+    )
     maps = {"us": seconds / len(Y) * 1e6}
     for name in ("fraction", "sigma", "range", "montecarlo", "spread"):
         if (folder / f"x_{name}.img").exists():
@@ -97,10 +107,15 @@ def show_ranges(
         known = least[:, 0] >= -1000
         inside = ((least - 1e-6 <= truth) & (truth <= largest + 1e-6))[known].mean()
         width = np.median((np.minimum(largest, 1) - np.maximum(least, 0))[known])
-        say({
-            "way": f"{setting}: {name}", "inside": round(float(inside), 3), "median width": round(float(width), 3),
-            "without a range": int((~known).sum()), "us": round(us, 1),
-        })  # fmt: skip
+        say(
+            {
+                "way": f"{setting}: {name}",
+                "inside": round(float(inside), 3),
+                "median width": round(float(width), 3),
+                "without a range": int((~known).sum()),
+                "us": round(us, 1),
+            }
+        )
 
     C = truth.shape[1]
     draws = ours(folder, Y, monte_carlo=DRAWS, draw_spectra=drawn)["montecarlo"]
@@ -169,9 +184,13 @@ def main(spectra: str = "20", pixels: str = "20000", what: str = "all") -> None:
                 show(f"{setting}: models within {within} of the RMSE", truth, mean, deviation, us)
                 covered = (least - 1e-6 <= truth) & (truth <= largest + 1e-6)
                 width, count = float(np.median(largest - least)), float(np.median(values[:, 1]))
-                say({
-                    "in their range": round(float(covered.mean()), 3), "median width": round(width, 3), "median of models": count,
-                })  # fmt: skip
+                say(
+                    {
+                        "in their range": round(float(covered.mean()), 3),
+                        "median width": round(width, 3),
+                        "median of models": count,
+                    }
+                )
             seconds, (mean, deviation) = seconds_of(1, emit, Y[:SLOW], E, sums, sigma, drawn)
             us = seconds / SLOW * 1e6
             show(f"{setting}: EMIT", truth[:SLOW], mean, deviation, us)
@@ -223,8 +242,9 @@ def product(lines: str = "200") -> None:
         seconds, (mean, deviation) = seconds_of(1, emit, Y, library.matrix, sums, sigma, len(library.names))
         us = seconds / SLOW * 1e6
         for title, one, spread in (
-            *((f"product, {key}", covers[key][at], deviations[key][at]) for key in covers), ("EMIT", mean, deviation),
-        ):  # fmt: skip
+            *((f"product, {key}", covers[key][at], deviations[key][at]) for key in covers),
+            ("EMIT", mean, deviation),
+        ):
             show(title, truth, one, spread, us if title == "EMIT" else 0.0)
         apart = np.sqrt(np.square(covers["length"][at] - mean).mean())
         say({"product, length, from EMIT": round(float(apart), 4)})

@@ -1,8 +1,9 @@
-"""MESMA of whole real scenes against every model of every pixel: ``python tests/bench/every_model.py [SPECTRA] [DATA]``.
+"""MESMA of whole real scenes against every model of every pixel: ``python tests/bench/every_model.py [SPECTRA]
+[DATA]``.
 
-Jasper Ridge and Samson, SPECTRA of each of three classes of their libraries (4), levels 2 to 4, both limits and both rules of fusion,
-with thresholds drawn at random. `reference.models` fits all models of a pixel by least squares of their own. Prints a line of JSON for
-each run: pixels, models, faults, seconds.
+Jasper Ridge and Samson, SPECTRA of each of three classes of their libraries (4), levels 2 to 4, both limits and both
+rules of fusion, with thresholds drawn at random. `reference.models` fits all models of a pixel by least squares of
+their own. Prints a line of JSON for each run: pixels, models, faults, seconds.
 """
 
 import sys
@@ -52,10 +53,18 @@ def main(spectra: str = "4", data: str = "") -> None:
             found = unmix.mesma(Y, E, kinds_of, **words)
             models = EveryModel(E, kinds_of, ModelChoice(**words))
             wrong = sum(is_wrong(models, *pixel) for pixel in zip(Y, found.abundances, found.rmse))
-            say({
-                "scene": name, "limits": limits, "rule": rule, "pixels": len(Y), "without": int((found.steps == 0).sum()),
-                "spectra": E.shape[1], "faults": wrong, "seconds": round(time.perf_counter() - began, 1),
-            })  # fmt: skip
+            say(
+                {
+                    "scene": name,
+                    "limits": limits,
+                    "rule": rule,
+                    "pixels": len(Y),
+                    "without": int((found.steps == 0).sum()),
+                    "spectra": E.shape[1],
+                    "faults": wrong,
+                    "seconds": round(time.perf_counter() - began, 1),
+                }
+            )
 
 
 def is_wrong(models: EveryModel, y: np.ndarray, a: np.ndarray, rmse: float) -> bool:

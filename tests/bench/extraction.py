@@ -1,11 +1,12 @@
-"""Endmembers of scenes: ``python tests/bench/extraction.py [MILLIONS [FOLDER [SAMPLES]]]``, ``… archive [SCENES [FOLDER]]``.
+"""Endmembers of scenes: ``python tests/bench/extraction.py [MILLIONS [FOLDER [SAMPLES]]]``, ``… archive [SCENES
+[FOLDER]]``.
 
-Time and memory: a synthetic scene of so many million pixels (2), lines of SAMPLES (1000), 100 bands of float32 and six endmembers,
-mixtures with noise, is written to FOLDER. Each algorithm extracts six, in a process of its own, twice, with `--memory 256M`: seconds
-of the second time, peak of memory. The scene stays in the page cache.
+Time and memory: a synthetic scene of so many million pixels (2), lines of SAMPLES (1000), 100 bands of float32 and six
+endmembers, mixtures with noise, is written to FOLDER. Each algorithm extracts six, in a process of its own, twice, with
+`--memory 256M`: seconds of the second time, peak of memory. The scene stays in the page cache.
 
-`archive`: CPU and wall seconds of a scene, of so many (200) of 100 × 100 pixels and 200 bands that one command unmixes by defaults,
-with `--jobs` 1 and 2, twice by turns; the brightness of every second one varies.
+`archive`: CPU and wall seconds of a scene, of so many (200) of 100 × 100 pixels and 200 bands that one command unmixes
+by defaults, with `--jobs` 1 and 2, twice by turns; the brightness of every second one varies.
 """
 
 import json
@@ -43,7 +44,8 @@ def write_scene(path: Path, millions: float, samples: int) -> None:
             A = random.dirichlet(np.full(P, 0.8), samples)
             file.write((A @ E.T + 0.01 * random.standard_normal((samples, L))).astype("<f4").T.tobytes())
     path.write_text(
-        f"ENVI\nsamples = {samples}\nlines = {lines}\nbands = {L}\nheader offset = 0\ndata type = 4\ninterleave = bil\nbyte order = 0\n"
+        f"ENVI\nsamples = {samples}\nlines = {lines}\nbands = {L}\nheader offset = 0\ndata type = 4\ninterleave = "
+        "bil\nbyte order = 0\n"
     )
 
 

@@ -1,16 +1,17 @@
 """Scenes with a known truth, for `accuracy.py`: synthetic families, drawn by a seed, and public scenes.
 
-`soft`, three to six USGS minerals, smooth fractions with pure pixels or of at most 85 %, brightness that varies smoothly by 30 %,
-spectra that vary by 5 % within a material, 35 dB. `patches`, the same minerals in patches with mixed edges, spectra that vary by
-4 to 10 %, 30 to 38 dB; in every other one a material reflects 12 % of what the others do. `flat`, the same minerals as bright as
-they are, 25 to 45 dB, pure pixels, or none above 85 or 70 %: brightness and spectra do not vary.
+`soft`, three to six USGS minerals, smooth fractions with pure pixels or of at most 85 %, brightness that varies
+smoothly by 30 %, spectra that vary by 5 % within a material, 35 dB. `patches`, the same minerals in patches with mixed
+edges, spectra that vary by 4 to 10 %, 30 to 38 dB; in every other one a material reflects 12 % of what the others do.
+`flat`, the same minerals as bright as they are, 25 to 45 dB, pure pixels, or none above 85 or 70 %: brightness and
+spectra do not vary.
 
-`mixed`, what real scenes hold: minerals, plants and artificial materials of USGS's library for AVIRIS, scenes of 50 to 100 lines
-and samples; by the seed at least one, and each of the others in a quarter of the scenes: shares from a log-normal distribution
-(`uneven`), a material that is ten to twenty times darker, covers a third to a half, and to which haze is added (`dark`), two
-materials 0.1 to 0.2 rad apart (`pair`), several plants (`plants`), a crop of 30 x 80 pixels (`crop`), white noise of 20 to 27 dB
-in place of 28 to 45 (`noisy`), a material of the largest share that varies by 10 to 20 % in place of 2 to 6 (`spread`). `level`
-is the same without variability.
+`mixed`, what real scenes hold: minerals, plants and artificial materials of USGS's library for AVIRIS, scenes of 50 to
+100 lines and samples; by the seed at least one, and each of the others in a quarter of the scenes: shares from a
+log-normal distribution (`uneven`), a material that is ten to twenty times darker, covers a third to a half, and to
+which haze is added (`dark`), two materials 0.1 to 0.2 rad apart (`pair`), several plants (`plants`), a crop of 30 x 80
+pixels (`crop`), white noise of 20 to 27 dB in place of 28 to 45 (`noisy`), a material of the largest share that varies
+by 10 to 20 % in place of 2 to 6 (`spread`). `level` is the same without variability.
 
 Fractions are shares of spectra at unit length, and of the area in `flat` and `level`.
 """

@@ -1,8 +1,9 @@
 """The cases of docs/nnls.md at the sizes of their fields, beside scipy and, where it is installed, jaxnnls.
 
-``python tests/bench/fields.py`` prints a line of JSON for each: µs a problem of `unmix.nnls` with all cores, and of scipy's nnls, one
-after the other (some of them; weights, columns and matrices by NumPy included); the share that is certified with a finite δ, and in κ
-alone; and by how much the cost of scipy's answer, and that of ours, is above the lower of both, relative, at most.
+``python tests/bench/fields.py`` prints a line of JSON for each: µs a problem of `unmix.nnls` with all cores, and of
+scipy's nnls, one after the other (some of them; weights, columns and matrices by NumPy included); the share that is
+certified with a finite δ, and in κ alone; and by how much the cost of scipy's answer, and that of ours, is above the
+lower of both, relative, at most.
 """
 
 import importlib
@@ -65,10 +66,14 @@ def main() -> None:
             costs = [float(np.square(matrix @ one - right).sum()) for one in (found.x[i, columns], x)]
             worse = [max(w, cost / max(min(costs), 1e-300) - 1.0) for w, cost in zip(worse, costs)]
         line = {
-            "case": name, "us": round(1e6 * ours, 2), "scipy us": round(1e6 * spent / few, 1),
+            "case": name,
+            "us": round(1e6 * ours, 2),
+            "scipy us": round(1e6 * spent / few, 1),
             "certified": float(((found.kappa <= 1e-10) & np.isfinite(found.delta)).mean()),
-            "fits": float((found.kappa <= 1e-10).mean()), "ours above": f"{worse[0]:.1e}", "scipy above": f"{worse[1]:.1e}",
-        }  # fmt: skip
+            "fits": float((found.kappa <= 1e-10).mean()),
+            "ours above": f"{worse[0]:.1e}",
+            "scipy above": f"{worse[1]:.1e}",
+        }
         if importlib.util.find_spec("jaxnnls") and A.ndim == 2 and not own:
             line["jaxnnls us"] = round(1e6 * of_jaxnnls(A, B[0]), 1)
         say(line)

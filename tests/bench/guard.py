@@ -1,11 +1,13 @@
-"""Time two checkouts in turn and fail where this one is slower: ``python tests/bench/guard.py OTHER [DATA [DEVICE [PAIRS]]]``.
+"""Time two checkouts in turn and fail where this one is slower: ``python tests/bench/guard.py OTHER [DATA [DEVICE
+[PAIRS]]]``.
 
-OTHER is another checkout (``git worktree add OTHER COMMIT``). On a CPU: whole runs of Salinas-A, repeated to 200 000 pixels in
-memory, in scene order, as dense mixtures and as mixtures of four, of three endmembers to a library of 60, with fractions, l1,
-residual and certificate; extraction from it in lines of 1000 and of 86 samples; the start of `unmix --help` and of a run of ten
-pixels. With DEVICE cuda also the kernels of four million resident pixels, as kernels.py of each checkout times them. Prints a line for
-each case: the best seconds of both, and the median of this one's over the other's in PAIRS (7) alternating pairs of processes. Exit
-code 1 where that median and the ratio of the best are both above 1.03.
+OTHER is another checkout (``git worktree add OTHER COMMIT``). On a CPU: whole runs of Salinas-A, repeated to 200 000
+pixels in memory, in scene order, as dense mixtures and as mixtures of four, of three endmembers to a library of 60,
+with fractions, l1, residual and certificate; extraction from it in lines of 1000 and of 86 samples; the start of `unmix
+--help` and of a run of ten pixels. With DEVICE cuda also the kernels of four million resident pixels, as kernels.py of
+each checkout times them. Prints a line for each case: the best seconds of both, and the median of this one's over the
+other's in PAIRS (7) alternating pairs of processes. Exit code 1 where that median and the ratio of the best are both
+above 1.03.
 """
 
 import json

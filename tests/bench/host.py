@@ -1,12 +1,12 @@
 """What a host's memory, page cache and Python threads can move: ``python tests/bench/host.py FOLDER [GIGABYTES]``.
 
-Two GPUs are no faster than one where the host feeds them as fast as it can; this says what that is, and where bytes wait. A file
-is written to FOLDER (in memory: /dev/shm; or on a disk, whose pages are then in the page cache) and moved in each way below, by 1
-to 32 threads; prints a line of JSON for each: GB/s, the best of three. ``read`` is what unmix does with a scene: pieces of 16 MiB
-by position into buffers that are used again; ``copy`` the same bytes from memory to memory, without the system; ``map`` from the
-pages of the file itself, mapped; ``write`` what it does with maps: into a new file, and ``rewrite`` into one whose pages are there
-already; ``place`` into the pages of a new file, mapped (a quarter of the bytes). With CUDA the buffers are pinned, as in a run, and
-``send`` is a copy of these to the GPU.
+Two GPUs are no faster than one where the host feeds them as fast as it can; this says what that is, and where bytes
+wait. A file is written to FOLDER (in memory: /dev/shm; or on a disk, whose pages are then in the page cache) and moved
+in each way below, by 1 to 32 threads; prints a line of JSON for each: GB/s, the best of three. ``read`` is what unmix
+does with a scene: pieces of 16 MiB by position into buffers that are used again; ``copy`` the same bytes from memory to
+memory, without the system; ``map`` from the pages of the file itself, mapped; ``write`` what it does with maps: into a
+new file, and ``rewrite`` into one whose pages are there already; ``place`` into the pages of a new file, mapped (a
+quarter of the bytes). With CUDA the buffers are pinned, as in a run, and ``send`` is a copy of these to the GPU.
 """
 
 import json
@@ -108,8 +108,11 @@ def main(folder: Path, gigabytes: float) -> None:
     rates = {threads: placed(new, source[: len(source) // 4], threads) for threads in (1, 4, 16)}
     say(what="place", gigabytes_a_second=rates)
     for node in nodes if len(nodes) > 1 else ():
-        cores = {int(n) for part in (Path("/sys/devices/system/node") / node / "cpulist").read_text().strip().split(",")
-                 for n in range(int(part.split("-")[0]), int(part.split("-")[-1]) + 1)}  # fmt: skip
+        cores = {
+            int(n)
+            for part in (Path("/sys/devices/system/node") / node / "cpulist").read_text().strip().split(",")
+            for n in range(int(part.split("-")[0]), int(part.split("-")[-1]) + 1)
+        }
         own = cores & os.sched_getaffinity(0)
         if own:
             before = os.sched_getaffinity(0)

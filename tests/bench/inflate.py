@@ -1,10 +1,11 @@
 """Compressed cubes: ``python tests/bench/inflate.py FOLDER [LINES [KIND [DEVICE]]]``.
 
-A synthetic scene of LINES x 1000 pixels is written to FOLDER: ``bands``, HDF5, 426 bands of int16, one a chunk (NEON's products from
-2022 on); ``tiles``, HDF5, 426 bands of float32, shuffled, in chunks of 64 x 125 pixels and 71 bands (as NetCDF libraries choose them);
-or ``tiff``, 224 bands of int16 in deflated tiles of 512 x 512 pixels with all bands (as GDAL's COG). In turn: one sequential
-decompression by the library, in the order of the chunks (h5py; GDAL, by one thread), and a whole run with five given endmembers, maps
-to FOLDER. Prints a line of JSON: medians of three, and the median of the ratios.
+A synthetic scene of LINES x 1000 pixels is written to FOLDER: ``bands``, HDF5, 426 bands of int16, one a chunk (NEON's
+products from 2022 on); ``tiles``, HDF5, 426 bands of float32, shuffled, in chunks of 64 x 125 pixels and 71 bands (as
+NetCDF libraries choose them); or ``tiff``, 224 bands of int16 in deflated tiles of 512 x 512 pixels with all bands (as
+GDAL's COG). In turn: one sequential decompression by the library, in the order of the chunks (h5py; GDAL, by one
+thread), and a whole run with five given endmembers, maps to FOLDER. Prints a line of JSON: medians of three, and the
+median of the ratios.
 """
 
 import statistics
@@ -40,11 +41,23 @@ def write(folder: Path, lines: int, kind: str) -> tuple[Path, unmix.Endmembers]:
 
         path, how = folder / "cube.tif", {"compress": "deflate", "interleave": "pixel", "NUM_THREADS": "ALL_CPUS"}
         with rasterio.open(
-            path, "w", driver="GTiff", height=lines, width=SAMPLES, count=count, dtype="int16", tiled=True, blockxsize=512,
-            blockysize=512, **how,
-        ) as file:  # fmt: skip
+            path,
+            "w",
+            driver="GTiff",
+            height=lines,
+            width=SAMPLES,
+            count=count,
+            dtype="int16",
+            tiled=True,
+            blockxsize=512,
+            blockysize=512,
+            **how,
+        ) as file:
             file.write(np.moveaxis(values(slice(0, count)), 2, 0))
-        header = f"samples = {SAMPLES}\nlines = {lines}\nbands = {count}\ndata type = 2\ninterleave = tif\nfile type = TIFF\n"
+        header = (
+            f"samples = {SAMPLES}\nlines = {lines}\nbands = {count}\ndata type = 2\ninterleave = tif\nfile type = "
+            "TIFF\n"
+        )
         axis = ", ".join(map(str, waves.tolist()))
         path.with_suffix(".hdr").write_text(
             f"ENVI\n{header}reflectance scale factor = 10000\nwavelength = {{{axis}}}\n"

@@ -1,8 +1,8 @@
 """Intimate mixtures of minerals by albedo and by reflectance: ``python tests/bench/intimate.py``; needs UNMIX_DATA.
 
-Mixtures of four minerals of the USGS's library (1995) with random shares of the mass, densities and diameters of grains, made by
-Hapke's formula as the tests have it (`reference.fractions`), with noise of 0.2 % of full scale: the sun at 30 degrees,
-seen from the nadir.
+Mixtures of four minerals of the USGS's library (1995) with random shares of the mass, densities and diameters of
+grains, made by Hapke's formula as the tests have it (`reference.fractions`), with noise of 0.2 % of full scale: the sun
+at 30 degrees, seen from the nadir.
 Prints a line of JSON for each way: RMSE of the shares of the mass, and the largest error of 99 % of them.
 """
 
@@ -52,8 +52,10 @@ def main() -> None:
         grains = "".join(f"{name},{d},{s}\n" for name, d, s in zip(MINERALS, DENSITY, DIAMETER))
         (place / "g.csv").write_text("name,density,diameter\n" + grains)
         for name, words in (
-            ("albedo", {"albedo": "30,0", "grains": place / "g.csv"}), ("reflectance", {}), ("reflectance, weighed by grains", {}),
-        ):  # fmt: skip
+            ("albedo", {"albedo": "30,0", "grains": place / "g.csv"}),
+            ("reflectance", {}),
+            ("reflectance, weighed by grains", {}),
+        ):
             unmix.run(
                 place / "s.hdr", endmembers=place / "e.csv", method="fcls", out_dir=place / name, device="cpu", **words
             )

@@ -2,7 +2,8 @@
 
 Salinas-A pixels (tiled to 111104 and to 4 million) with the endmembers of Li and Li, int16, fcls; CUDA events around
 all kernels that project, solve and certify. Prints a line of JSON each: ``ms`` is the GPU's own time (something else
-runs before, which also empties its cache, so that it never waits for Python to launch), ``ms_idle`` the time from an idle GPU.
+runs before, which also empties its cache, so that it never waits for Python to launch), ``ms_idle`` the time from an
+idle GPU.
 """
 
 import sys
@@ -63,10 +64,16 @@ def ready(scene, library, method, solver, pixels, order, choice=None, gain=1.0, 
     machine.device_slots[id(slot)].record(slot, machine)
     fit = slot.results["kappa"] <= 1e-10
     found = {
-        "p": p, "L": L, "method": method, "solver": solver, "order": order, "pixels": lines * samples,
+        "p": p,
+        "L": L,
+        "method": method,
+        "solver": solver,
+        "order": order,
+        "pixels": lines * samples,
         "path": machine.path(problem, samples),
-        "fit": float(fit.mean()), "certified": float((fit & (slot.results["delta"] <= 1e-4)).mean()),
-    }  # fmt: skip
+        "fit": float(fit.mean()),
+        "certified": float((fit & (slot.results["delta"] <= 1e-4)).mean()),
+    }
 
     def measure():
         median, idle = times(machine, slot)

@@ -1,9 +1,10 @@
 """What a library lacks: ``python tests/bench/missing.py [chosen | table] [DATA]``.
 
-Scenes of `accuracy.py` (three to six minerals of USGS's 498 spectra, brightness that varies by 30 %, spectra by 5 %, 35 dB; `patches`:
-4 to 10 % from pixel to pixel), unmixed by fcls with all of their minerals but one: how often the spectrum that is named first is the
-missing one, another one, and how often none is named. The same with nothing missing, where nothing should be said. `chosen` takes the
-scenes on which the constants of `unmix.features.missing.scene` were chosen; `table`, the default, others, drawn after that.
+Scenes of `accuracy.py` (three to six minerals of USGS's 498 spectra, brightness that varies by 30 %, spectra by 5 %, 35
+dB; `patches`: 4 to 10 % from pixel to pixel), unmixed by fcls with all of their minerals but one: how often the
+spectrum that is named first is the missing one, another one, and how often none is named. The same with nothing
+missing, where nothing should be said. `chosen` takes the scenes on which the constants of
+`unmix.features.missing.scene` were chosen; `table`, the default, others, drawn after that.
 """
 
 import logging
@@ -53,7 +54,8 @@ def main(which: str = "table", data: str = "") -> None:
     library = usgs(folder)
     waves = f"{{{','.join(map(str, library.wavelengths))}}}"
     print(
-        "| scenes | | missing one first | among the first five | another first | none named |\n| --- | --- | --- | --- | --- | --- |"
+        "| scenes | | missing one first | among the first five | another first | none named |\n| --- | --- | --- | --- "
+        "| --- | --- |"
     )
     with tempfile.TemporaryDirectory() as scratch:
         for kind, (_, count) in KINDS.items():
@@ -76,7 +78,8 @@ def main(which: str = "table", data: str = "") -> None:
             n = Counter(said[False])
             named = count - n["silent"] - n["unnamed"]
             print(
-                f"| {kind}, all {count} | nothing left out | | | {named} | {n['silent']} silent, {n['unnamed']} unnamed |",
+                f"| {kind}, all {count} | nothing left out | | | {named} | {n['silent']} silent, {n['unnamed']} "
+                "unnamed |",
                 flush=True,
             )
             print(f"<!-- {np.median(seconds):.2f} s a run in the median -->", flush=True)

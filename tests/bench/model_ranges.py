@@ -1,8 +1,9 @@
-"""Ranges over MESMA's models beside the same in 50 digits (needs mpmath): ``python tests/bench/model_ranges.py [LIBRARIES [SEED]]``.
+"""Ranges over MESMA's models beside the same in 50 digits (needs mpmath): ``python tests/bench/model_ranges.py
+[LIBRARIES [SEED]]``.
 
-Small libraries of bright and dark spectra, a third of them with two nearly equal ones, a third with three nearly dependent ones, and
-noisy mixtures. The faces of all models, from the same floats: prints how many ends there are, how many of ours lie inside of the truth,
-and by how much they are beyond it at most, and in 99 % of all.
+Small libraries of bright and dark spectra, a third of them with two nearly equal ones, a third with three nearly
+dependent ones, and noisy mixtures. The faces of all models, from the same floats: prints how many ends there are, how
+many of ours lie inside of the truth, and by how much they are beyond it at most, and in 99 % of all.
 """
 
 import itertools
@@ -148,8 +149,10 @@ def beyond(random: np.random.Generator, turn: int) -> list[float]:
 def main(libraries: str = "60", seed: str = "0") -> None:
     random = np.random.default_rng(int(seed))
     off = np.array([value for turn in range(int(libraries)) for value in beyond(random, turn)])
-    print(f"{len(off)} ends, {np.count_nonzero(off < 0)} inside of the truth; 99 % beyond it by at most "
-          f"{np.quantile(off, 0.99):.1e}, all by {off.max():.1e}")  # fmt: skip
+    print(
+        f"{len(off)} ends, {np.count_nonzero(off < 0)} inside of the truth; 99 % beyond it by at most "
+        f"{np.quantile(off, 0.99):.1e}, all by {off.max():.1e}"
+    )
 
 
 if __name__ == "__main__":

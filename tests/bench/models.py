@@ -1,11 +1,13 @@
-"""MESMA beside VIPER's own (the package ``mesma``, if it can be imported): ``python tests/bench/models.py [SPECTRA] [PIXELS] [DATA]``.
+"""MESMA beside VIPER's own (the package ``mesma``, if it can be imported): ``python tests/bench/models.py [SPECTRA]
+[PIXELS] [DATA]``.
 
-Jasper Ridge with SPECTRA of each of three classes of its library, levels 2 to 4, VIPER's limits and rule of fusion. Prints a line of
-JSON: seconds of each (medians of three of ours, one run of theirs on fewer pixels, as seconds per pixel), how many pixels have the same
-model, and of the others how many are within float32's rounding of theirs, or where ours has a smaller RMSE.
+Jasper Ridge with SPECTRA of each of three classes of its library, levels 2 to 4, VIPER's limits and rule of fusion.
+Prints a line of JSON: seconds of each (medians of three of ours, one run of theirs on fewer pixels, as seconds per
+pixel), how many pixels have the same model, and of the others how many are within float32's rounding of theirs, or
+where ours has a smaller RMSE.
 
-``python tests/bench/models.py SPECTRA PIXELS DATA cuda`` compares a GPU with the CPU instead, on all pixels, and times 250 000 of
-them that are resident on the GPU.
+``python tests/bench/models.py SPECTRA PIXELS DATA cuda`` compares a GPU with the CPU instead, on all pixels, and times
+250 000 of them that are resident on the GPU.
 """
 
 import sys
@@ -66,12 +68,14 @@ def on_gpu(Y: np.ndarray, E: np.ndarray, kinds: list[str]) -> None:
     same = ((cpu.abundances != 0) == (gpu.abundances != 0)).all(axis=1)
     names = tuple(map(str, range(len(kinds))))
     library = Endmembers(names, E, None, source="library", classes=tuple(kinds))
-    say(kernels.ready(
-        counts, library, "mesma", None, 250_000, "Jasper Ridge", ModelChoice(**LIMITS), 1e-4
-    )() | {
-        "compared": len(Y), "other_model": int((~same).sum()),
-        "largest_difference_of_the_same": float(np.abs(cpu.abundances - gpu.abundances)[same].max()),
-    })  # fmt: skip
+    say(
+        kernels.ready(counts, library, "mesma", None, 250_000, "Jasper Ridge", ModelChoice(**LIMITS), 1e-4)()
+        | {
+            "compared": len(Y),
+            "other_model": int((~same).sum()),
+            "largest_difference_of_the_same": float(np.abs(cpu.abundances - gpu.abundances)[same].max()),
+        }
+    )
 
 
 def main(spectra: str = "20", pixels: str = "10000", data: str = "", device: str = "cpu") -> None:
@@ -98,12 +102,19 @@ def main(spectra: str = "20", pixels: str = "10000", data: str = "", device: str
     same = (numbers == best).all(axis=1)
     off = found.rmse[: len(few)] - rmse
     none = (best < 0).all(axis=1)
-    say(line | {
-        "mesma_us": round(taken / len(few) * 1e6, 1), "ratio": round(taken / len(few) / ours, 1), "compared": len(few),
-        "same_model": int(same.sum()), "unmodelled_by_both": int((same & none).sum()),
-        "other_model": int((~same).sum()), "of_these_ours_fits_better_or_as_well": int((~same & (off <= 1e-6)).sum()),
-        "largest_rmse_difference_of_the_same": float(np.abs(off[same & ~none]).max(initial=0.0)),
-    })  # fmt: skip
+    say(
+        line
+        | {
+            "mesma_us": round(taken / len(few) * 1e6, 1),
+            "ratio": round(taken / len(few) / ours, 1),
+            "compared": len(few),
+            "same_model": int(same.sum()),
+            "unmodelled_by_both": int((same & none).sum()),
+            "other_model": int((~same).sum()),
+            "of_these_ours_fits_better_or_as_well": int((~same & (off <= 1e-6)).sum()),
+            "largest_rmse_difference_of_the_same": float(np.abs(off[same & ~none]).max(initial=0.0)),
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Multiplicative updates, shares that are certified and seconds: ``python tests/bench/multiplicative.py [cpu|cuda]``, JSON lines.
+"""Multiplicative updates, shares that are certified and seconds: ``python tests/bench/multiplicative.py [cpu|cuda]``,
+JSON lines.
 
-Jasper (10 000 pixels, its 4 reference endmembers): the share of pixels that is certified by so many steps alone, and with the support
-that shows solved at the end (numpy). Quadratic programmes with Q = AᵀA: dense beside `unmix.nnls`, and a sparse one of n = 20 000.
+Jasper (10 000 pixels, its 4 reference endmembers): the share of pixels that is certified by so many steps alone, and
+with the support that shows solved at the end (numpy). Quadratic programmes with Q = AᵀA: dense beside `unmix.nnls`, and
+a sparse one of n = 20 000.
 """
 
 import sys
@@ -56,15 +58,28 @@ def programmes(device):
         Q, H = A.T @ A, -B @ A
         seconds, found = seconds_of(REPEATS, unmix.nnqp, Q, H, device=device)
         theirs, best = seconds_of(REPEATS, unmix.nnls, A, B, device=device)
-        yield {"what": f"dense {n}, 24 systems", "device": device, "multiplicative_s": seconds, "nnls_qr_s": theirs,
-               "certified": 24 - len(found.failed),
-               "worst_kappa": float(found.kappa.max()), "apart": float(np.abs(found.x - best.x).max())}  # fmt: skip
+        yield {
+            "what": f"dense {n}, 24 systems",
+            "device": device,
+            "multiplicative_s": seconds,
+            "nnls_qr_s": theirs,
+            "certified": 24 - len(found.failed),
+            "worst_kappa": float(found.kappa.max()),
+            "apart": float(np.abs(found.x - best.x).max()),
+        }
     n = 20_000
     A = scipy.sparse.random(2 * n, n, 4 / n, random_state=0, format="csr") + scipy.sparse.eye(2 * n, n) * 0.5
     Q, h = (A.T @ A).tocsr(), -(A.T @ random.standard_normal(2 * n))
     seconds, found = seconds_of(REPEATS, unmix.nnqp, Q, h, device=device)
-    yield {"what": "sparse 20 000", "device": device, "multiplicative_s": seconds, "entries": int(Q.nnz), "steps": int(found.steps[0]),
-           "kappa": float(found.kappa[0]), "positive": int((found.x > 0).sum())}  # fmt: skip
+    yield {
+        "what": "sparse 20 000",
+        "device": device,
+        "multiplicative_s": seconds,
+        "entries": int(Q.nnz),
+        "steps": int(found.steps[0]),
+        "kappa": float(found.kappa[0]),
+        "positive": int((found.x > 0).sum()),
+    }
 
 
 def main():

@@ -1,8 +1,9 @@
 """Paper 002's benchmark, 512 x 30 x 3445 and 200 steps, beside scikit-learn; and Jasper and Samson beside VCA and fcls.
 
-``python tests/bench/nmf.py [cpu|cuda]`` prints a line of JSON for each row. Times are from arrays in memory to arrays in memory, the
-median of five runs after one that warms up; the loss after every 25 steps is compared with scikit-learn's ``solver="mu"`` from the same
-start (cpu only: it takes minutes). The spectrogram is synthetic: sparse non-negative factors and noise.
+``python tests/bench/nmf.py [cpu|cuda]`` prints a line of JSON for each row. Times are from arrays in memory to arrays
+in memory, the median of five runs after one that warms up; the loss after every 25 steps is compared with
+scikit-learn's ``solver="mu"`` from the same start (cpu only: it takes minutes). The spectrogram is synthetic: sparse
+non-negative factors and noise.
 """
 
 import sys
@@ -53,9 +54,16 @@ def beside_sklearn(X, E, A, loss):
 
     def theirs(kind, steps):
         return non_negative_factorization(
-            X.astype(kind), A.astype(kind), E.T.astype(kind, order="C"), n_components=E.shape[1], init="custom", solver="mu",
-            beta_loss=SKLEARN[loss], max_iter=steps, tol=0,
-        )  # fmt: skip
+            X.astype(kind),
+            A.astype(kind),
+            E.T.astype(kind, order="C"),
+            n_components=E.shape[1],
+            init="custom",
+            solver="mu",
+            beta_loss=SKLEARN[loss],
+            max_iter=steps,
+            tol=0,
+        )
 
     row = {}
     for kind in ("f4", "f8"):
@@ -91,8 +99,12 @@ def scenes():
                 )
             theirs, ours, angles = matched(E, truth)
             share = A / np.maximum(A.sum(axis=1, keepdims=True), 1e-9)
-            yield {"scene": name, "way": way, "mean_angle": float(angles[theirs, ours].mean()),
-                   "abundance_rmse": float(np.sqrt(np.square(share[:, ours] - reference[:, theirs]).mean()))}  # fmt: skip
+            yield {
+                "scene": name,
+                "way": way,
+                "mean_angle": float(angles[theirs, ours].mean()),
+                "abundance_rmse": float(np.sqrt(np.square(share[:, ours] - reference[:, theirs]).mean())),
+            }
 
 
 def main():
@@ -102,8 +114,13 @@ def main():
     X, E, A = start()
     for loss in SKLEARN:
         seconds, found = seconds_of(REPEATS, unmix.nmf, X, E, A, loss=loss, tol=0, every=200, device=device)
-        row = {"loss": loss, "device": device, "seconds": round(seconds, 5), "found": found.costs[-1][1],
-               "apart_from_float64": abs(loss_of(X, found.E, found.A, loss) / found.costs[-1][1] - 1)}  # fmt: skip
+        row = {
+            "loss": loss,
+            "device": device,
+            "seconds": round(seconds, 5),
+            "found": found.costs[-1][1],
+            "apart_from_float64": abs(loss_of(X, found.E, found.A, loss) / found.costs[-1][1] - 1),
+        }
         looked, _ = seconds_of(REPEATS, unmix.nmf, X, E, A, loss=loss, tol=0, every=25, device=device)
         row |= {
             "seconds_looking_every_25": round(looked, 5),

@@ -1,8 +1,9 @@
 """Arrays that stay on a GPU: ``python tests/bench/others.py`` with torch.
 
-Prints a line of JSON for each size of a batch, in µs. ``call`` is the time of a call of `unmix.solve` or `unmix.nnls` with tensors, of
-many in a row, after the last of which the GPU is waited for; ``kernels`` that of the recorded kernels alone, by events, or, for a large
-batch, of those of a block (tests/bench/kernels.py); ``cpu`` that of the CPU. The least of several.
+Prints a line of JSON for each size of a batch, in µs. ``call`` is the time of a call of `unmix.solve` or `unmix.nnls`
+with tensors, of many in a row, after the last of which the GPU is waited for; ``kernels`` that of the recorded kernels
+alone, by events, or, for a large batch, of those of a block (tests/bench/kernels.py); ``cpu`` that of the CPU. The
+least of several.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Pixels and systems with weights of their own: ``python tests/bench/own.py [PIXELS]``.
 
-Mixtures of a few of p spectra and noise whose size differs by pixel and band. Prints a line of JSON for each library: pixels a second
-of `unmix.solve` with weights for each pixel, without weights, and of scipy's nnls, pixel by pixel on the weighted problem; the RMSE of
-the abundances with and without weights; the share that is certified.
+Mixtures of a few of p spectra and noise whose size differs by pixel and band. Prints a line of JSON for each library:
+pixels a second of `unmix.solve` with weights for each pixel, without weights, and of scipy's nnls, pixel by pixel on
+the weighted problem; the RMSE of the abundances with and without weights; the share that is certified.
 """
 
 import sys
@@ -38,10 +38,19 @@ def main(pixels: str = "20000") -> None:
             scipy = (time.perf_counter() - began) / SLOW
             off = [float(np.sqrt(np.square(one.abundances - A).mean())) for one in (own, plain)]
             certified = float(((own.kappa <= 1e-10) & np.isfinite(own.delta)).mean())
-            say({
-                "bands": L, "p": p, "method": method, "pixels a second": round(N / seconds), "without weights": round(N / without),
-                "scipy nnls": round(1 / scipy), "RMSE": round(off[0], 5), "RMSE without": round(off[1], 5), "certified": certified,
-            })  # fmt: skip
+            say(
+                {
+                    "bands": L,
+                    "p": p,
+                    "method": method,
+                    "pixels a second": round(N / seconds),
+                    "without weights": round(N / without),
+                    "scipy nnls": round(1 / scipy),
+                    "RMSE": round(off[0], 5),
+                    "RMSE without": round(off[1], 5),
+                    "certified": certified,
+                }
+            )
 
 
 if __name__ == "__main__":

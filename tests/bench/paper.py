@@ -1,11 +1,11 @@
 """Tables 1 to 4 of Li and Li's paper again: ``python tests/bench/paper.py FOLDER SCENE... > RESULTS.jsonl``.
 
-SCENE is ``salinas`` (512 x 217 pixels of 224 bands, int16: tiled from the real Salinas-A), ``ksc`` (512 x 614 pixels of 176
-bands, float32: synthesised from the paper's endmembers with two to five of them in a pixel, and noise) or ``sizes``
-(Salinas-A pixels, p = 9, from ten thousand to ten million). The endmembers are the paper's own. Whole runs are timed: from a file
-in FOLDER (put it in memory, /dev/shm) to maps in FOLDER, by `timed.bench`, medians of three after one that warms up,
-on the CPU and, where there is one, the GPU; beside them one core of scipy's `nnls`, or for fcls of quadprog, on 2000
-pixels. A line of JSON each; `paper_report.py` makes tables and plots of them.
+SCENE is ``salinas`` (512 x 217 pixels of 224 bands, int16: tiled from the real Salinas-A), ``ksc`` (512 x 614 pixels of
+176 bands, float32: synthesised from the paper's endmembers with two to five of them in a pixel, and noise) or ``sizes``
+(Salinas-A pixels, p = 9, from ten thousand to ten million). The endmembers are the paper's own. Whole runs are timed:
+from a file in FOLDER (put it in memory, /dev/shm) to maps in FOLDER, by `timed.bench`, medians of three after one that
+warms up, on the CPU and, where there is one, the GPU; beside them one core of scipy's `nnls`, or for fcls of quadprog,
+on 2000 pixels. A line of JSON each; `paper_report.py` makes tables and plots of them.
 """
 
 import os
@@ -82,10 +82,26 @@ def tables(folder: Path, name: str, gpu: bool) -> None:
                 for device, streams in (("cpu", [4]), ("cuda:0", [1, 4])):
                     if device != "cpu" and not gpu:
                         continue
-                    for row in bench(cube, library, method=method, solver=solver, devices=[device], streams=streams,
-                                     out_dir=folder, scale=1):  # fmt: skip
-                        say(scene=name, p=p, method=method, solver=solver, device=row["device"],
-                             streams=row["streams"], seconds=row["run"]["total"], copy=row["copy"]["total"])  # fmt: skip
+                    for row in bench(
+                        cube,
+                        library,
+                        method=method,
+                        solver=solver,
+                        devices=[device],
+                        streams=streams,
+                        out_dir=folder,
+                        scale=1,
+                    ):
+                        say(
+                            scene=name,
+                            p=p,
+                            method=method,
+                            solver=solver,
+                            device=row["device"],
+                            streams=row["streams"],
+                            seconds=row["run"]["total"],
+                            copy=row["copy"]["total"],
+                        )
 
 
 def sizes(folder: Path, gpu: bool) -> None:
@@ -95,8 +111,16 @@ def sizes(folder: Path, gpu: bool) -> None:
         for device in ("cpu", "cuda:0") if gpu else ("cpu",):
             library = DATA / "paper_endmembers/salinas_09.csv"
             (row,) = bench(cube, library, devices=[device], out_dir=folder)
-            say(scene="sizes", p=9, method="fcls", solver="active-set", device=device, pixels=pixels,
-                 seconds=row["run"]["total"], copy=row["copy"]["total"])  # fmt: skip
+            say(
+                scene="sizes",
+                p=9,
+                method="fcls",
+                solver="active-set",
+                device=device,
+                pixels=pixels,
+                seconds=row["run"]["total"],
+                copy=row["copy"]["total"],
+            )
 
 
 def main() -> None:

@@ -15,11 +15,18 @@ matplotlib.use("svg")
 REAL_TIME = {"salinas": 1.767, "ksc": 3.929}
 TITLES = {"salinas": "Salinas, 111 104 pixels", "ksc": "KSC (synthesised), 314 368 pixels"}
 COLUMNS = (
-    ("scipy", "one core", 1), ("quadprog", "one core", 1),
-    ("inverse", "cpu", 4), ("delete-only", "cpu", 4), ("active-set", "cpu", 4),
-    ("inverse", "cuda:0", 1), ("inverse", "cuda:0", 4), ("delete-only", "cuda:0", 1), ("delete-only", "cuda:0", 4),
-    ("active-set", "cuda:0", 1), ("active-set", "cuda:0", 4),
-)  # fmt: skip
+    ("scipy", "one core", 1),
+    ("quadprog", "one core", 1),
+    ("inverse", "cpu", 4),
+    ("delete-only", "cpu", 4),
+    ("active-set", "cpu", 4),
+    ("inverse", "cuda:0", 1),
+    ("inverse", "cuda:0", 4),
+    ("delete-only", "cuda:0", 1),
+    ("delete-only", "cuda:0", 4),
+    ("active-set", "cuda:0", 1),
+    ("active-set", "cuda:0", 4),
+)
 
 
 def heading(column) -> str:
@@ -82,8 +89,10 @@ def plot_throughput(rows, folder: Path) -> None:
     """Throughput over the number of pixels, and the copies that bound it."""
     figure, axis = plt.subplots(figsize=(6, 4))
     for device in ("cpu", "cuda:0"):
-        some = sorted((row for row in rows if row.get("scene") == "sizes" and row["device"] == device),
-                      key=lambda row: row["pixels"])  # fmt: skip
+        some = sorted(
+            (row for row in rows if row.get("scene") == "sizes" and row["device"] == device),
+            key=lambda row: row["pixels"],
+        )
         for what, style in (("seconds", "-"), ("copy", ":")):
             if some:
                 name = {"cpu": "CPU", "cuda:0": "GPU"}[device]

@@ -1,8 +1,8 @@
 """δ against exact arithmetic: ``python tests/bench/proof.py [ANSWERS] [DEVICE] [SEED]``.
 
-Draws problems of fourteen families, p = 1 to 64, for every method and solver, and compares each answer with the optimum in
-rational numbers. Prints a line for each family, and fails (exit code 1) where an error is above its δ, or a certified answer is
-off by more than 1e-4.
+Draws problems of fourteen families, p = 1 to 64, for every method and solver, and compares each answer with the optimum
+in rational numbers. Prints a line for each family, and fails (exit code 1) where an error is above its δ, or a
+certified answer is off by more than 1e-4.
 """
 
 import logging

@@ -1,9 +1,10 @@
 """What a GPU makes of its results: ``python tests/bench/quantize.py FOLDER [PIXELS [REPEATS [DEVICE]]]``.
 
-A cube of Salinas-A pixels, as `whole.py` makes it, is written to FOLDER (put it in memory, /dev/shm) and solved in turn: with totals
-and checksums by the host and by the GPU, and with ``--quantize 1e-4``, after one run of each to warm up; a tenth of it also with
-residuals. So is a scene of a tenth of the pixels, mixtures of nine of 249 spectra of the USGS library. UNMIX_DATA names the real data.
-Prints a line of JSON for each: medians of the seconds that runs report, and the median ratios of runs in turn.
+A cube of Salinas-A pixels, as `whole.py` makes it, is written to FOLDER (put it in memory, /dev/shm) and solved in
+turn: with totals and checksums by the host and by the GPU, and with ``--quantize 1e-4``, after one run of each to warm
+up; a tenth of it also with residuals. So is a scene of a tenth of the pixels, mixtures of nine of 249 spectra of the
+USGS library. UNMIX_DATA names the real data. Prints a line of JSON for each: medians of the seconds that runs report,
+and the median ratios of runs in turn.
 """
 
 import statistics

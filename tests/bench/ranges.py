@@ -1,12 +1,12 @@
 """Proved ranges: ``python tests/bench/ranges.py [PIXELS [DATA]]``, and ``… exact [ENDS [SEED]]``.
 
-Mixtures of three of p USGS minerals of 224 bands with noise of 0.003 a band; the sums of three classes at 95 %, one at a time, the
-noise known. Prints for each p the pixels a second, how many truths are inside, the median width, and the share of bounds whose gap
-between proved and reached is above 1e-6 of the width.
+Mixtures of three of p USGS minerals of 224 bands with noise of 0.003 a band; the sums of three classes at 95 %, one at
+a time, the noise known. Prints for each p the pixels a second, how many truths are inside, the median width, and the
+share of bounds whose gap between proved and reached is above 1e-6 of the width.
 
-``exact`` holds proved ends against rational numbers: libraries of two to five spectra, among them near-copies, copies and mixtures of
-others; noise from 1e-8 of the signal on, pixels near and far, limits from 1e-10 on. Fails (exit code 1) where an end lies inside of the
-exact one.
+``exact`` holds proved ends against rational numbers: libraries of two to five spectra, among them near-copies, copies
+and mixtures of others; noise from 1e-8 of the signal on, pixels near and far, limits from 1e-10 on. Fails (exit code 1)
+where an end lies inside of the exact one.
 """
 
 import sys
@@ -29,7 +29,8 @@ def main(pixels: str = "20000", data: str = "") -> None:
     spectra = load(folder / "libraries/USGS_1995_Library.mat").matrix
     random = np.random.default_rng(0)
     print(
-        "| spectra | | pixels a second | truths inside | median width | gaps above 1e-6 |\n| --- | --- | --- | --- | --- | --- |"
+        "| spectra | | pixels a second | truths inside | median width | gaps above 1e-6 |\n| --- | --- | --- | --- | "
+        "--- | --- |"
     )
     for p, method in CASES:
         E = np.ascontiguousarray(spectra[:, random.choice(spectra.shape[1], p, replace=False)])
@@ -46,7 +47,8 @@ def main(pixels: str = "20000", data: str = "") -> None:
         inside, width = (sums >= found.lower) & (sums <= found.upper), found.upper - found.lower
         gap = np.maximum(found.upper - found.upper_reached, found.lower_reached - found.lower)
         print(
-            f"| {p} | {method} | {rate:.0f} | {inside.mean():.1%} | {np.median(width):.3f} | {(gap > 1e-6 * width).mean():.2%} |",
+            f"| {p} | {method} | {rate:.0f} | {inside.mean():.1%} | {np.median(width):.3f} | "
+            f"{(gap > 1e-6 * width).mean():.2%} |",
             flush=True,
         )
 
@@ -131,11 +133,13 @@ def summary(table: np.ndarray) -> dict:
     most = np.where(end > 0, 1.0, 0.0)  # of an upper end; a lower one has the other sign
     trivial = (given >= most) & (end < most - 1e-6)
     return {
-        "ends": len(table), "inside": int(inside.sum()), "NaN where mixtures fit": int((np.isnan(given) & ~np.isnan(end)).sum()),
+        "ends": len(table),
+        "inside": int(inside.sum()),
+        "NaN where mixtures fit": int((np.isnan(given) & ~np.isnan(end)).sum()),
         "trivial": int(trivial.sum()),
         "trivial by kind": {kind: int(trivial[table[:, 0] == k].sum()) for k, kind in enumerate(NAMES)},
         "inside by kind": {kind: int(inside[table[:, 0] == k].sum()) for k, kind in enumerate(NAMES)},
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Runs from a web server beside plain downloads of the same file: ``python tests/bench/remote.py FOLDER [LINES] [MBIT] [LATENCY]``.
+"""Runs from a web server beside plain downloads of the same file: ``python tests/bench/remote.py FOLDER [LINES] [MBIT]
+[LATENCY]``.
 
-A synthetic scene of LINES x 1000 pixels and 224 bands of int16 is written to FOLDER as ENVI (bil), as HDF5 in chunks of gzip, and
-as a TIFF in deflated tiles. A server in a process of its own serves FOLDER on the loopback, each answer after LATENCY s (0.03), all
-answers together at no more than MBIT Mbit/s (1000; 0: as fast as it can). In turn: a plain download of the data file into memory, by
-24 threads of Python's own HTTP client with ranges of 4 MiB; a run of the URL, five endmembers given, maps to FOLDER; a run of the file.
-Prints a line of JSON for each format: medians of three, and the median of the ratios download / run, which is the share of the
-download's throughput that a run has.
+A synthetic scene of LINES x 1000 pixels and 224 bands of int16 is written to FOLDER as ENVI (bil), as HDF5 in chunks of
+gzip, and as a TIFF in deflated tiles. A server in a process of its own serves FOLDER on the loopback, each answer after
+LATENCY s (0.03), all answers together at no more than MBIT Mbit/s (1000; 0: as fast as it can). In turn: a plain
+download of the data file into memory, by 24 threads of Python's own HTTP client with ranges of 4 MiB; a run of the URL,
+five endmembers given, maps to FOLDER; a run of the file. Prints a line of JSON for each format: medians of three, and
+the median of the ratios download / run, which is the share of the download's throughput that a run has.
 """
 
 import http.client

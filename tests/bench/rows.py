@@ -1,13 +1,15 @@
-"""The rows of a library that a scene needs: ``python tests/bench/rows.py draws|wrong|rivals|optimum [DATA [DRAWS [SPECTRA]]]``.
+"""The rows of a library that a scene needs: ``python tests/bench/rows.py draws|wrong|rivals|optimum [DATA [DRAWS
+[SPECTRA]]]``.
 
-``draws``: rows found, and SRE beside that of the true rows (the oracle), number not told, on DC1 and on draws of 100 x 100 pixels of
-nine spectra, of 240 and 498 (`sparse.py`): ``squares`` (equal parts of one to nine on a mixture of all),
-``gradients`` (smooth fields, a third of which are 0) and ``patches`` (DC2); each kind, library and noise apart. ``wrong``: the same,
-of spectra that differ from the library's by a smooth factor of 1, 3 or 5 %. ``rivals``: SRE of fcls of all, and of runs with
-`l1`, `tv`, `rows`, and `tv` after `rows`. ``optimum``: gaps of scenes of 20 spectra and at most four rows (copies, ties, noise),
-beside all subsets.
-The constants of the search were fixed on draws from 100 on, and others below 300 were seen while it was made; these are the DRAWS (8)
-from 300 on. A material that a draw gives no pixel at all is no row of it. SRE = 10 log10(Σ‖x‖² / Σ‖x − x̂‖²).
+``draws``: rows found, and SRE beside that of the true rows (the oracle), number not told, on DC1 and on draws of 100 x
+100 pixels of nine spectra, of 240 and 498 (`sparse.py`): ``squares`` (equal parts of one to nine on a mixture of all),
+``gradients`` (smooth fields, a third of which are 0) and ``patches`` (DC2); each kind, library and noise apart.
+``wrong``: the same, of spectra that differ from the library's by a smooth factor of 1, 3 or 5 %. ``rivals``: SRE of
+fcls of all, and of runs with `l1`, `tv`, `rows`, and `tv` after `rows`. ``optimum``: gaps of scenes of 20 spectra and
+at most four rows (copies, ties, noise), beside all subsets.
+The constants of the search were fixed on draws from 100 on, and others below 300 were seen while it was made; these are
+the DRAWS (8) from 300 on. A material that a draw gives no pixel at all is no row of it. SRE = 10 log10(Σ‖x‖² / Σ‖x −
+x̂‖²).
 """
 
 import itertools
@@ -60,8 +62,10 @@ def gradients(random: np.random.Generator) -> np.ndarray:
 
 
 KINDS = {
-    "gradients": gradients, "patches": lambda random: fractions_dc2(int(random.integers(1 << 30))), "squares": squares
-}  # fmt: skip
+    "gradients": gradients,
+    "patches": lambda random: fractions_dc2(int(random.integers(1 << 30))),
+    "squares": squares,
+}
 
 
 def draw(E: np.ndarray, kind: str, snr: float, seed: int, wrong: float = 0.0) -> Scene:
@@ -101,7 +105,8 @@ def is_near(E: np.ndarray, rows: np.ndarray, kept: np.ndarray, degrees: float = 
 def table(snrs: tuple[int, ...], wrongs: tuple[float, ...], draws: int) -> None:
     """Print a line for each kind, library and noise."""
     print(
-        "| library | scenes | SNR, dB | wrong by | draws | rows exact | exact or within 3° | SRE, dB: median | less than the oracle's: "
+        "| library | scenes | SNR, dB | wrong by | draws | rows exact | exact or within 3° | SRE, dB: median | less "
+        "than the oracle's: "
         "median, most | rows kept | CPU s |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     )
     for (p, library), snr, wrong, kind in itertools.product(libraries().items(), snrs, wrongs, [*sorted(KINDS), "dc1"]):
@@ -118,8 +123,10 @@ def table(snrs: tuple[int, ...], wrongs: tuple[float, ...], draws: int) -> None:
             found.append((same, is_near(E, rows, kept), ours, oracle - ours, len(kept), seconds))
         same, near, ours, less, count, seconds = np.array(found).T
         print(
-            f"| {p} | {kind} | {snr} | {wrong:.0%} | {draws} | {same.mean():.0%} | {near.mean():.0%} | {np.median(ours):.1f} | "
-            f"{np.median(less):.1f}, {less.max():.1f} | {count.min():.0f} to {count.max():.0f} | {np.median(seconds):.1f} |",
+            f"| {p} | {kind} | {snr} | {wrong:.0%} | {draws} | {same.mean():.0%} | {near.mean():.0%} | "
+            f"{np.median(ours):.1f} | "
+            f"{np.median(less):.1f}, {less.max():.1f} | {count.min():.0f} to {count.max():.0f} | "
+            f"{np.median(seconds):.1f} |",
             flush=True,
         )
 
@@ -144,11 +151,12 @@ def ways_of(scene: Scene, folder: Path) -> dict[str, Callable[[], tuple[np.ndarr
         return kept, X.reshape(len(Y), -1).astype(float)
 
     return {
-        "fcls of all": lambda: plain(every), "the true rows, fcls": lambda: plain(rows),
+        "fcls of all": lambda: plain(every),
+        "the true rows, fcls": lambda: plain(rows),
         "fcls, rows auto": lambda: run(method="fcls", rows="auto"),
         "fcls, rows auto, tv auto": lambda: run(method="fcls", rows="auto", tv="auto"),
         "nnls, tv auto": lambda: run(method="nnls", tv="auto"),
-    }  # fmt: skip
+    }
 
 
 def rivals() -> None:
@@ -162,7 +170,8 @@ def rivals() -> None:
                 kept, X = way()
                 seconds = time.process_time() - begin
                 print(
-                    f"| {kind} | {name} | {sre(scene[1], scene[2], X, kept, scene[3].shape[1]):.1f} | {len(kept)} | {seconds:.0f} |",
+                    f"| {kind} | {name} | {sre(scene[1], scene[2], X, kept, scene[3].shape[1]):.1f} | {len(kept)} | "
+                    f"{seconds:.0f} |",
                     flush=True,
                 )
 
@@ -212,7 +221,9 @@ if __name__ == "__main__":
     logging.disable(logging.WARNING)
     assert isinstance(DATA, Path)
     MODES = {
-        "draws": lambda: table((30, 20, 40), (0.0,), DRAWS), "wrong": lambda: table((30,), (0.01, 0.03, 0.05), DRAWS),
-        "rivals": rivals, "optimum": optimum,
-    }  # fmt: skip
+        "draws": lambda: table((30, 20, 40), (0.0,), DRAWS),
+        "wrong": lambda: table((30,), (0.01, 0.03, 0.05), DRAWS),
+        "rivals": rivals,
+        "optimum": optimum,
+    }
     MODES[sys.argv[1]]()

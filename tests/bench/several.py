@@ -1,9 +1,9 @@
 """Several GPUs beside one: ``python tests/bench/several.py FOLDER [PIXELS [REPEATS]]``.
 
-A cube of Salinas-A pixels, as `whole.py` makes it, is written to FOLDER (put it in memory, /dev/shm) and solved on ``cuda:0`` and on
-``cuda:all``, in turn, beside the bare copy over each; a tenth of it also by a solver that keeps a GPU busy. Then the maps of both
-are compared, byte for byte. UNMIX_DATA names the real scenes. Prints a line of JSON for each: medians in seconds, and the ratios of
-one GPU to all, and of the copy over all to the run on all.
+A cube of Salinas-A pixels, as `whole.py` makes it, is written to FOLDER (put it in memory, /dev/shm) and solved on
+``cuda:0`` and on ``cuda:all``, in turn, beside the bare copy over each; a tenth of it also by a solver that keeps a GPU
+busy. Then the maps of both are compared, byte for byte. UNMIX_DATA names the real scenes. Prints a line of JSON for
+each: medians in seconds, and the ratios of one GPU to all, and of the copy over all to the run on all.
 """
 
 import statistics
@@ -28,9 +28,11 @@ def compare(cube, library, folder, repeats, **how):
     median = {key: statistics.median(values) for key, values in taken.items()}
     pairs = list(zip(taken["cuda:0", "run"], taken["cuda:all", "run"]))
     bound = list(zip(taken["cuda:all", "copy"], taken["cuda:all", "run"]))
-    return {**{f"{device} {what}": round(value, 4) for (device, what), value in median.items()},
-            "times_one": round(statistics.median(one / both for one, both in pairs), 3),
-            "of_copy_bound": round(statistics.median(copy / run for copy, run in bound), 3)}  # fmt: skip
+    return {
+        **{f"{device} {what}": round(value, 4) for (device, what), value in median.items()},
+        "times_one": round(statistics.median(one / both for one, both in pairs), 3),
+        "of_copy_bound": round(statistics.median(copy / run for copy, run in bound), 3),
+    }
 
 
 def main():

@@ -1,11 +1,12 @@
 """What docs/reliability.md says, measured again: ``python tests/bench/soak.py WHAT [...]`` prints a line of JSON.
 
-``kills [cpu|cuda] [50] [KILL|TERM]`` stops a run at so many random moments, lets the same command go on, and compares every map with
-those of an undisturbed run. ``full [10]`` fills the file system, a small tmpfs (root may mount one), half-way. ``inputs [10]`` lets the
-input vanish or shrink half-way, and come back. ``damage [20]`` cuts or scribbles on what a stopped run left. ``pairs [10]`` starts two
-processes on one scene. ``workers [10]`` kills a worker of four of a batch. ``archive [500]`` makes so many scenes, breaks one in 25 in
-different ways, runs them twice, and looks at memory and open files after each scene. ``large [100000000] [FOLDER]`` runs a scene of so
-many pixels, and looks at memory all the way.
+``kills [cpu|cuda] [50] [KILL|TERM]`` stops a run at so many random moments, lets the same command go on, and compares
+every map with those of an undisturbed run. ``full [10]`` fills the file system, a small tmpfs (root may mount one),
+half-way. ``inputs [10]`` lets the input vanish or shrink half-way, and come back. ``damage [20]`` cuts or scribbles on
+what a stopped run left. ``pairs [10]`` starts two processes on one scene. ``workers [10]`` kills a worker of four of a
+batch. ``archive [500]`` makes so many scenes, breaks one in 25 in different ways, runs them twice, and looks at memory
+and open files after each scene. ``large [100000000] [FOLDER]`` runs a scene of so many pixels, and looks at memory all
+the way.
 """
 
 import os
@@ -111,8 +112,15 @@ def kills(device="cpu", count="50", number="KILL"):
                 assert not within or first == past.lines
                 same += right
     done = [min(moments), sorted(moments)[int(count) // 2], max(moments)]
-    return {"signal": number, "times": int(count), "device": device, "between_first_and_last_entry": between,
-            "ended_before": ended, "byte_identical": same, "lines_done_when_stopped": done}  # fmt: skip
+    return {
+        "signal": number,
+        "times": int(count),
+        "device": device,
+        "between_first_and_last_entry": between,
+        "ended_before": ended,
+        "byte_identical": same,
+        "lines_done_when_stopped": done,
+    }
 
 
 def full(count="10"):
@@ -314,11 +322,20 @@ def archive(count="500"):
         again = subprocess.run(words, input="\0".join(map(str, scenes)), capture_output=True, text=True)
         untouched = stamps == {path: path.stat().st_mtime_ns for path in (folder / "o").glob("*_run.json")}
     start = min(50, count // 10)
-    return {"scenes": count, "done": len(stamps), "named": len(errors), "seconds": round(seconds, 1),
-            "resident_MiB": [round(memory[start] / 2**20, 1), round(memory[-1] / 2**20, 1)],
-            "grown": round(memory[-1] / memory[start] - 1, 4), "open_files": [files[start], files[-1]],
-            "second_run": {"exit": again.returncode, "said": again.stderr.splitlines()[-1],
-                           "touched_nothing_that_was_done": untouched}}  # fmt: skip
+    return {
+        "scenes": count,
+        "done": len(stamps),
+        "named": len(errors),
+        "seconds": round(seconds, 1),
+        "resident_MiB": [round(memory[start] / 2**20, 1), round(memory[-1] / 2**20, 1)],
+        "grown": round(memory[-1] / memory[start] - 1, 4),
+        "open_files": [files[start], files[-1]],
+        "second_run": {
+            "exit": again.returncode,
+            "said": again.stderr.splitlines()[-1],
+            "touched_nothing_that_was_done": untouched,
+        },
+    }
 
 
 def large(pixels="100000000", folder=None, device="cpu", bands="50"):
@@ -333,13 +350,28 @@ def large(pixels="100000000", folder=None, device="cpu", bands="50"):
                 file.write(slab[: min(1000, lines - first) * samples * int(bands) * 2])
         cube.write_text(cube.read_text().replace("lines = 1000", f"lines = {lines}"))
         del slab
-        report = unmix.run(cube, count=4, device=device, out_dir=Path(name) / "o", memory="256M",
-                           progress=lambda step: memory.append((step.done, resident())))  # fmt: skip
+        report = unmix.run(
+            cube,
+            count=4,
+            device=device,
+            out_dir=Path(name) / "o",
+            memory="256M",
+            progress=lambda step: memory.append((step.done, resident())),
+        )
     after = [size for line, size in memory if line >= lines // 20]
-    return {"pixels": lines * samples, "bands": int(bands), "bytes": lines * samples * int(bands) * 2, "device": report["device"],
-            "certified": report["certified"], "seconds": report["seconds"]["total"], "extracting": report["seconds"]["extracting"],
-            "resident_MiB_after_a_twentieth_most_and_last": [round(size / 2**20, 1) for size in (after[0], max(after), after[-1])],
-            "grown": round(max(after) / after[0] - 1, 4)}  # fmt: skip
+    return {
+        "pixels": lines * samples,
+        "bands": int(bands),
+        "bytes": lines * samples * int(bands) * 2,
+        "device": report["device"],
+        "certified": report["certified"],
+        "seconds": report["seconds"]["total"],
+        "extracting": report["seconds"]["extracting"],
+        "resident_MiB_after_a_twentieth_most_and_last": [
+            round(size / 2**20, 1) for size in (after[0], max(after), after[-1])
+        ],
+        "grown": round(max(after) / after[0] - 1, 4),
+    }
 
 
 if __name__ == "__main__":

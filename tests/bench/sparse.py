@@ -1,9 +1,9 @@
 """Sparse regression beside the field's codes: ``python tests/bench/sparse.py proof|rivals|cuda [DATA]``.
 
 Scenes like DC1 (`squares`) of the USGS library of 1995, 224 bands: all 498 spectra, and the 240 that are at least
-4.44° apart. ``proof``: the duality gap of every pixel in extended precision over half the square of its length, and on 300 pixels the
-support against homotopy (`definitions.l1_path`). ``rivals``: objective, abundances, SRE and time beside spams (if
-installed) and SUnSAL, our own plain reading, on both cores. ``cuda``: time and agreement on a GPU.
+4.44° apart. ``proof``: the duality gap of every pixel in extended precision over half the square of its length, and on
+300 pixels the support against homotopy (`definitions.l1_path`). ``rivals``: objective, abundances, SRE and time beside
+spams (if installed) and SUnSAL, our own plain reading, on both cores. ``cuda``: time and agreement on a GPU.
 SRE = 10 log10(Σ‖x‖² / Σ‖x − x̂‖²).
 """
 
@@ -67,10 +67,11 @@ def sre(A: np.ndarray, found: np.ndarray) -> float:
 def sunsal(
     E: np.ndarray, Y: np.ndarray, l1: float, tolerance: float, most: int, move: Any = np.asarray
 ) -> tuple[Any, int]:
-    """Return SUnSAL's abundances (N, p) and steps: alternating directions (Bioucas-Dias and Figueiredo 2010), as `sunsal.m` has it.
+    """Return SUnSAL's abundances (N, p) and steps: alternating directions (Bioucas-Dias and Figueiredo 2010), as
+    `sunsal.m` has it.
 
-    It stops where both residuals are below ``√(N p)`` times the tolerance, which it looks at every ten steps; μ is adapted then.
-    ``move`` brings an array to where it is computed.
+    It stops where both residuals are below ``√(N p)`` times the tolerance, which it looks at every ten steps; μ is
+    adapted then. ``move`` brings an array to where it is computed.
     """
     size = np.sqrt(np.square(Y).mean())  # as there: everything is divided by this, and λ by its square
     mu, threshold = 10 * l1 / size**2 + 0.01, l1 / size**2
@@ -110,7 +111,8 @@ def proof() -> None:
                 gap = relative_gaps(library.matrix, Y, found.abundances, l1).max()
                 certified = (found.kappa <= 1e-10).sum()
                 print(
-                    f"| {p} | {snr} | {l1:g} | {gap:.1e} | {certified} of {len(Y)} | {(found.abundances > 0).sum(axis=1).mean():.1f} | "
+                    f"| {p} | {snr} | {l1:g} | {gap:.1e} | {certified} of {len(Y)} | "
+                    f"{(found.abundances > 0).sum(axis=1).mean():.1f} | "
                     f"{same} of {len(some)} |",
                     flush=True,
                 )
@@ -140,7 +142,8 @@ CODES = {
 def rivals() -> None:
     """Print objective, abundances, SRE and time of each code, the optimum's first."""
     print(
-        "| spectra | λ | code | objective above the optimum, mean; worst | abundances off by, mean of the largest | SRE, dB | s |"
+        "| spectra | λ | code | objective above the optimum, mean; worst | abundances off by, mean of the largest | "
+        "SRE, dB | s |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for p, library in libraries().items():
@@ -153,7 +156,8 @@ def rivals() -> None:
                 excess = objective(library.matrix, Y, A, l1) / objective(library.matrix, Y, best, l1) - 1
                 off = np.abs(A - best).max(axis=1)
                 print(
-                    f"| {p} | {l1:g} | {name} | {excess.mean():.1e}; {excess.max():.1e} | {off.mean():.1e} | {sre(truth, A):.1f} | "
+                    f"| {p} | {l1:g} | {name} | {excess.mean():.1e}; {excess.max():.1e} | {off.mean():.1e} | "
+                    f"{sre(truth, A):.1f} | "
                     f"{seconds:.2f} |",
                     flush=True,
                 )
@@ -165,7 +169,8 @@ def on_gpu() -> None:
     import torch
 
     print(
-        "| spectra | λ | off the CPU's | certified | Mpixel/s | SUnSAL, stop 1e-4, at most 200 steps: Mpixel/s, off by | 2000 steps |"
+        "| spectra | λ | off the CPU's | certified | Mpixel/s | SUnSAL, stop 1e-4, at most 200 steps: Mpixel/s, off by "
+        "| 2000 steps |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for p, library in libraries().items():

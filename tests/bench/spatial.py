@@ -1,9 +1,10 @@
 """Spatial priors: ``python tests/bench/spatial.py proof|rivals|speed [DATA] [SCENE]``.
 
 ``proof``: the duality gap, steps and seconds on scenes like DC1 and DC2 (`squares`) of 240 and 12 spectra of the
-USGS library, on Jasper and Samson. ``rivals``: runs with `--tv auto`, with the λ of the least error in the truth, and SUnSAL-TV
-(Iordache, Bioucas-Dias and Plaza 2012), our own plain reading, at 200 iterations and at 1000, for the same λ: cost beside ours, SRE and
-RMSE. ``speed``: a scene of 1 million pixels and 10 endmembers, from the correlations on. SRE = 10 log10(Σ‖x‖² / Σ‖x − x̂‖²).
+USGS library, on Jasper and Samson. ``rivals``: runs with `--tv auto`, with the λ of the least error in the truth, and
+SUnSAL-TV (Iordache, Bioucas-Dias and Plaza 2012), our own plain reading, at 200 iterations and at 1000, for the same λ:
+cost beside ours, SRE and RMSE. ``speed``: a scene of 1 million pixels and 10 endmembers, from the correlations on. SRE
+= 10 log10(Σ‖x‖² / Σ‖x − x̂‖²).
 """
 
 import sys

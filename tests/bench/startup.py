@@ -1,7 +1,8 @@
 """How long a process takes to unmix a small scene: ``python tests/bench/startup.py cpu|cuda [RUNS]``.
 
-It makes a scene of 100 x 100 pixels, runs ``unmix run`` on it twice to fill the cache of compiled code, then times whole processes, and
-shows where one of them was, every 50 ms: the line of this package that the main thread was in, and the library's that it had called.
+It makes a scene of 100 x 100 pixels, runs ``unmix run`` on it twice to fill the cache of compiled code, then times
+whole processes, and shows where one of them was, every 50 ms: the line of this package that the main thread was in, and
+the library's that it had called.
 """
 
 import collections
@@ -22,9 +23,18 @@ EACH, LINE = 0.002, 0.05
 def command(folder: Path, device: str) -> list[str]:
     """Return the arguments of the run."""
     return [
-        "run", str(folder / "s.hdr"), "-e", str(folder / "s_truth_endmembers.csv"), "--device", device, "-o", str(folder / "out"),
-        "--overwrite", "--quiet", "--no-browse",
-    ]  # fmt: skip
+        "run",
+        str(folder / "s.hdr"),
+        "-e",
+        str(folder / "s_truth_endmembers.csv"),
+        "--device",
+        device,
+        "-o",
+        str(folder / "out"),
+        "--overwrite",
+        "--quiet",
+        "--no-browse",
+    ]
 
 
 def profile(words: list[str]) -> None:
@@ -96,7 +106,8 @@ def main() -> None:
             subprocess.run([sys.executable, "-c", code], check=True, env=environment)
             print(f"{what}: {time.perf_counter() - began:.2f} s")
         print(
-            f"first: {seconds[0]:.2f} s; {runs} more: median {statistics.median(seconds[2:]):.2f}, least {min(seconds[2:]):.2f} s"
+            f"first: {seconds[0]:.2f} s; {runs} more: median {statistics.median(seconds[2:]):.2f}, least "
+            f"{min(seconds[2:]):.2f} s"
         )
         subprocess.run([sys.executable, __file__, "profile", *words], check=True, env=environment)
 

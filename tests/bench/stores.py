@@ -1,8 +1,8 @@
 """Reading of Zarr stores beside zarr-python's own: ``python tests/bench/stores.py [FOLDER]``.
 
-Writes int16 stores of 800 lines, 1000 samples and 224 bands (358 MB, of which zstd leaves a part), in several chunks and shards; prints
-a line of JSON for each: seconds of ``array[...]`` by zarr, and of reading the cube in blocks of 64 MiB by unmix, pair by pair, and the
-median of their ratios. "zarr" holds the whole array in memory, unmix a block.
+Writes int16 stores of 800 lines, 1000 samples and 224 bands (358 MB, of which zstd leaves a part), in several chunks
+and shards; prints a line of JSON for each: seconds of ``array[...]`` by zarr, and of reading the cube in blocks of 64
+MiB by unmix, pair by pair, and the median of their ratios. "zarr" holds the whole array in memory, unmix a block.
 """
 
 import shutil

@@ -1,10 +1,10 @@
 """Paper 000's Tables 7.1 to 7.3 again: batches of non-negative systems, beside a loop over scipy in two processes.
 
-``python tests/bench/systems.py [cpu|cuda] [waveforms.npz]`` prints a line of JSON for each table and number of systems: seconds of
-solving a batch (arrays in memory to answers in memory, certificate included; median of five after one that warms up), of
-planning it once (Gram matrix, bound on σ_min, on a GPU the matrix sent there), steps, the worst κ, and on a CPU seconds of
-the loop and their ratio. Waveforms are NEON's (shared/data/lidar_waveformlidar), read with the package rdata, or from a
-file made by ``--npz OUT`` where that is not installed.
+``python tests/bench/systems.py [cpu|cuda] [waveforms.npz]`` prints a line of JSON for each table and number of systems:
+seconds of solving a batch (arrays in memory to answers in memory, certificate included; median of five after one that
+warms up), of planning it once (Gram matrix, bound on σ_min, on a GPU the matrix sent there), steps, the worst κ, and on
+a CPU seconds of the loop and their ratio. Waveforms are NEON's (shared/data/lidar_waveformlidar), read with the package
+rdata, or from a file made by ``--npz OUT`` where that is not installed.
 """
 
 import os
@@ -94,13 +94,21 @@ def main():
                 with solver_for(A, count, device, None) as solve:
                     planned = time.perf_counter() - began
                     seconds, found = seconds_of(REPEATS, solve, B)
-                row = {"table": name, "systems": count, "device": device, "seconds": round(seconds, 5), "planning": round(planned, 5),
-                       "steps": int(found.steps.sum()), "worst_kappa": float(found.kappa.max())}  # fmt: skip
+                row = {
+                    "table": name,
+                    "systems": count,
+                    "device": device,
+                    "seconds": round(seconds, 5),
+                    "planning": round(planned, 5),
+                    "steps": int(found.steps.sum()),
+                    "worst_kappa": float(found.kappa.max()),
+                }
                 if device == "cpu":
                     list(pool.map(abs, range(2)))
                     slow, theirs = seconds_of(1, in_two, pool, A, B)
                     row |= {"scipy_two_processes": round(slow, 5), "ratio": round(slow / seconds, 2)}
-                    # Of the answers themselves: on ill-conditioned systems scipy (1.17) returns a smaller norm than its answer has.
+                    # Of the answers themselves: on ill-conditioned systems scipy (1.17) returns a smaller norm than its
+                    # answer has.
                     left, others = (length(A, B, x) for x in (found.x, np.array(theirs)))
                     row["worst_residual_above"] = float((left - others).max())
                     row["scipys_worst_above_ours"] = float((others - left).max())

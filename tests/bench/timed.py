@@ -39,18 +39,20 @@ def bench(
     repeats: int = 3,
     **reading: Any,
 ) -> list[dict[str, Any]]:
-    """Time a scene on each device, in turn with the copy that bounds it, in one process and after one warm-up run of each.
+    """Time a scene on each device, in turn with the copy that bounds it, in one process and after one warm-up run of
+    each.
 
     Parameters
     ----------
     cube, endmembers : path-like
-        As for `unmix.run`. Without ``endmembers`` they are extracted in every run, and a copy reads the file as often as that.
+        As for `unmix.run`. Without ``endmembers`` they are extracted in every run, and a copy reads the file as often
+        as that.
     count, extract, method, solver, memory, gpu_memory, threads
         As for `unmix.run`.
     devices : sequence of str
     out_dir : path-like, optional
-        Where maps are written, and removed again; default is the system's temporary folder. Choose one on the disk, or in the
-        memory, that is to be measured.
+        Where maps are written, and removed again; default is the system's temporary folder. Choose one on the disk, or
+        in the memory, that is to be measured.
     streams : sequence of int
         Numbers of blocks in flight; each number is timed.
     repeats : int
@@ -61,10 +63,11 @@ def bench(
     Returns
     -------
     list of dict
-        For each device and number of streams: ``device``, ``streams``, ``in_flight`` (blocks; fewer than ``streams`` if the
-        scene has no more), ``pixels``, ``bytes_read``, and for ``copy`` and ``run`` the medians in seconds of ``extracting``, of the
-        stages (`unmix.pipeline.Seconds`) and of all, ``gigabytes_per_second`` read, ``pixels_per_second`` and ``hidden``; ``ratio``,
-        the median over pairs of the time of the run to that of the copy.
+        For each device and number of streams: ``device``, ``streams``, ``in_flight`` (blocks; fewer than ``streams`` if
+        the scene has no more), ``pixels``, ``bytes_read``, and for ``copy`` and ``run`` the medians in seconds of
+        ``extracting``, of the stages (`unmix.pipeline.Seconds`) and of all, ``gigabytes_per_second`` read,
+        ``pixels_per_second`` and ``hidden``; ``ratio``, the median over pairs of the time of the run to that of the
+        copy.
 
     Raises
     ------
@@ -80,10 +83,17 @@ def bench(
     for name in devices:
         for slots in streams:
             options = Options(
-                method=method, solver=solver, endmembers=endmembers, count=count,
+                method=method,
+                solver=solver,
+                endmembers=endmembers,
+                count=count,
                 extract=extract or (None if library is not None else "auto"),
-                device=name, memory=memory, gpu_memory=gpu_memory, threads=threads, streams=slots,
-            )  # fmt: skip
+                device=name,
+                memory=memory,
+                gpu_memory=gpu_memory,
+                threads=threads,
+                streams=slots,
+            )
             executor = Executor(options)
             executor.expect(work_of(given, options, library))
             try:
@@ -101,14 +111,25 @@ def bench(
             finally:
                 executor.close()
             ratio = statistics.median(run.total / copy.total for run, copy in zip(times[True], times[False]))
-            timings.append({
-                "device": executor.name, "method": method_spec.name, "solver": solver_spec.name, "endmembers": len(found.names),
-                "extract": None if library is not None else options.extract, "passes": passes,
-                "streams": slots, "in_flight": block_plan.slots, "lines_per_block": block_plan.lines_per_block,
-                "interleave": scene.interleave, "pixels": pixels, "bytes_read": size,
-                "copy": medians(times[False], pixels, size), "run": medians(times[True], pixels, size),
-                "ratio": round(ratio, 3),
-            })  # fmt: skip
+            timings.append(
+                {
+                    "device": executor.name,
+                    "method": method_spec.name,
+                    "solver": solver_spec.name,
+                    "endmembers": len(found.names),
+                    "extract": None if library is not None else options.extract,
+                    "passes": passes,
+                    "streams": slots,
+                    "in_flight": block_plan.slots,
+                    "lines_per_block": block_plan.lines_per_block,
+                    "interleave": scene.interleave,
+                    "pixels": pixels,
+                    "bytes_read": size,
+                    "copy": medians(times[False], pixels, size),
+                    "run": medians(times[True], pixels, size),
+                    "ratio": round(ratio, 3),
+                }
+            )
     return timings
 
 

@@ -1,8 +1,9 @@
 """The viewer on a large cube: ``python tests/bench/view.py [FOLDER] [GIB]``; needs Chromium and playwright.
 
-Writes an int16 scene of 1000 samples and 500 bands, 10 GiB of random numbers (not sparse), by pixel and by band; prints a line of JSON
-for each: seconds until the address is printed, until the page in the browser is idle, from a click to its values on the page, and from
-a zoom to its finer picture, the median of several. The file was just written, so that much of it is in the page cache where it fits.
+Writes an int16 scene of 1000 samples and 500 bands, 10 GiB of random numbers (not sparse), by pixel and by band; prints
+a line of JSON for each: seconds until the address is printed, until the page in the browser is idle, from a click to
+its values on the page, and from a zoom to its finer picture, the median of several. The file was just written, so that
+much of it is in the page cache where it fits.
 """
 
 import json
@@ -33,7 +34,8 @@ def write(folder: Path, interleave: str, gib: float) -> Path:
             file.write(some.tobytes())
             left -= len(some)
     (folder / "s.hdr").write_text(
-        f"ENVI\nsamples = {SAMPLES}\nlines = {lines}\nbands = {BANDS}\ndata type = 2\ninterleave = {interleave}\nbyte order = 0\n"
+        f"ENVI\nsamples = {SAMPLES}\nlines = {lines}\nbands = {BANDS}\ndata type = 2\ninterleave = {interleave}\nbyte "
+        "order = 0\n"
     )
     return folder / "s.hdr"
 

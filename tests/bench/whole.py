@@ -1,8 +1,8 @@
 """Whole runs beside the copy that bounds them: ``python tests/bench/whole.py FOLDER [PIXELS [DEVICE...]]``.
 
-An int16 cube of Salinas-A pixels (in scene order, repeated), 224 bands, is written to FOLDER (put it in memory, /dev/shm)
-in each interleave, and solved by `timed.bench` at p = 9 and 25; maps go to FOLDER too. UNMIX_DATA names the real
-scenes. Prints a line of JSON each, and at last the wall time of the process `unmix run` for the same.
+An int16 cube of Salinas-A pixels (in scene order, repeated), 224 bands, is written to FOLDER (put it in memory,
+/dev/shm) in each interleave, and solved by `timed.bench` at p = 9 and 25; maps go to FOLDER too. UNMIX_DATA names the
+real scenes. Prints a line of JSON each, and at last the wall time of the process `unmix run` for the same.
 """
 
 import os
@@ -55,8 +55,14 @@ def main() -> None:
                 command = [sys.executable, "-m", "unmix_cli.main", "run", str(cube), "-e", str(library)]
                 command += ["-o", str(folder)]
                 subprocess.run([*command, "--overwrite", "-q", "--device", device], check=True)
-                say({"layout": interleave, "endmembers": p, "device": device,
-                                  "process_seconds": round(time.perf_counter() - began, 3)})  # fmt: skip
+                say(
+                    {
+                        "layout": interleave,
+                        "endmembers": p,
+                        "device": device,
+                        "process_seconds": round(time.perf_counter() - began, 3),
+                    }
+                )
 
 
 if __name__ == "__main__":

@@ -49,12 +49,21 @@ def warnings_of(caplog, act):
 
 @pytest.mark.parametrize(
     ("dtype", "interleave", "value", "typed"),
-    [("float32", "bip", -9999, "-9999"), ("float32", "bsq", -1.23e34, "-1.23e+34"), ("uint16", "bsq", 65535, "65535"), *(
-        pytest.param(*case, marks=pytest.mark.slow)
-        for case in [("float64", "bsq", -0.25, "-0.25"), ("int16", "bsq", -50, "-50"), ("int32", "bil", 0, "0"),
-                     ("float32", "bil", 0, "0")]
-    )],
-)  # fmt: skip
+    [
+        ("float32", "bip", -9999, "-9999"),
+        ("float32", "bsq", -1.23e34, "-1.23e+34"),
+        ("uint16", "bsq", 65535, "65535"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                ("float64", "bsq", -0.25, "-0.25"),
+                ("int16", "bsq", -50, "-50"),
+                ("int32", "bil", 0, "0"),
+                ("float32", "bil", 0, "0"),
+            ]
+        ),
+    ],
+)
 def test_every_command_names_the_stored_value(tmp_path, caplog, dtype, interleave, value, typed):
     """28 % of the pixels; with the flag that is printed they are masked, and nothing more is said."""
     cube = scene_of(tmp_path, [(slice(8, 16), value)], dtype, interleave)
@@ -141,9 +150,19 @@ def test_some_pixels_of_a_pass_are_enough(shape):
 def test_no_sound_scene_is_suspected(data):
     """Of the real scenes only the fractions of Berlin, whose headers do not declare their -99, are named."""
     scenes = (
-        "aviris_ng/*.hdr", "berlin/*En*.hdr", "emit_unmix/data/*.hdr", "enmap_tiles/*.tif", "hysu/*_targets.mat", "hysu/HySpex/*/*.hdr",
-        "jasper/*.hdr", "neon_aop/*.h5", "salinas_a/*.hdr", "salton_sea/*.mat", "samson/*.hdr", "sim1_synth/Y_clean.mat",
-    )  # fmt: skip
+        "aviris_ng/*.hdr",
+        "berlin/*En*.hdr",
+        "emit_unmix/data/*.hdr",
+        "enmap_tiles/*.tif",
+        "hysu/*_targets.mat",
+        "hysu/HySpex/*/*.hdr",
+        "jasper/*.hdr",
+        "neon_aop/*.h5",
+        "salinas_a/*.hdr",
+        "salton_sea/*.mat",
+        "samson/*.hdr",
+        "sim1_synth/Y_clean.mat",
+    )
     paths = [path for pattern in scenes for path in data.glob(pattern)]
     assert len(paths) > 15
     assert {str(path): fill for path in paths if (fill := survey(open_scene(path, ReadOptions())).fill)} == {}

@@ -12,23 +12,40 @@ import unmix
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 # Each: the command, {d} being the folder of the scenes, and a word of what it prints or writes.
 TASKS = {
-    "fractions of a scene": ("run {d}/jasper/jasper.hdr -e {d}/jasper/jasper_truth_endmembers.csv --method fcls -o r1", "certified"),
+    "fractions of a scene": (
+        "run {d}/jasper/jasper.hdr -e {d}/jasper/jasper_truth_endmembers.csv --method fcls -o r1",
+        "certified",
+    ),
     "without a library": ("run {d}/samson/samson.hdr -o r2", "certified"),
     "against a truth": ("compare r1/jasper {d}/jasper/jasper_truth_abundance.hdr -o c.html", "R²"),
     "against larger pixels": ("compare r3/placed coarse.hdr", "A averaged by area"),
     "by class": ("compare classed/jasper classes.hdr --by class", "matched by name"),
-    "within a mask": ("compare r1/jasper {d}/jasper/jasper_truth_abundance.hdr --mask mask.hdr", "5000 pixels compared"),
+    "within a mask": (
+        "compare r1/jasper {d}/jasper/jasper_truth_abundance.hdr --mask mask.hdr",
+        "5000 pixels compared",
+    ),
     "deviations": ("compare sure/jasper {d}/jasper/jasper_truth_abundance.hdr", "B within σ of A"),
     "a pixel's spectrum": ("plot r1/jasper --at 30,40 -o pixel.png", "pixel.png"),
-    "a map of materials": ("match {d}/jasper/jasper.hdr -e {d}/jasper/jasper_truth_endmembers.csv --only-nm 2000-2450 --class-map "
-                           "-o m", "_class"),
+    "a map of materials": (
+        "match {d}/jasper/jasper.hdr -e {d}/jasper/jasper_truth_endmembers.csv --only-nm 2000-2450 --class-map -o m",
+        "_class",
+    ),
     "one target": ("detect {d}/jasper/jasper.hdr -e {d}/jasper/jasper_truth_endmembers.csv --select road -o t", "road"),
-    "two libraries": ("library merge {d}/jasper/jasper_truth_endmembers.csv {d}/jasper/jasper_truth_endmembers.csv two.csv", "two.csv"),
+    "two libraries": (
+        "library merge {d}/jasper/jasper_truth_endmembers.csv {d}/jasper/jasper_truth_endmembers.csv two.csv",
+        "two.csv",
+    ),
     "a table of names": ("library table {d}/jasper/jasper_truth_endmembers.csv names.csv", "names.csv"),
-    "names and classes": ("library rename {d}/jasper/jasper_truth_endmembers.csv filled.csv renamed.csv", "renamed.csv"),
+    "names and classes": (
+        "library rename {d}/jasper/jasper_truth_endmembers.csv filled.csv renamed.csv",
+        "renamed.csv",
+    ),
     "nearest spectra": ("library match r2/samson_endmembers.csv {d}/samson/samson_truth_endmembers.csv", "°"),
-    "an intimate mixture": ("run {d}/jasper/jasper.hdr -e {d}/jasper/jasper_truth_endmembers.csv --method fcls --albedo 30,0 "
-                            "--grains grains.csv -o w", "certified"),
+    "an intimate mixture": (
+        "run {d}/jasper/jasper.hdr -e {d}/jasper/jasper_truth_endmembers.csv --method fcls --albedo 30,0 "
+        "--grains grains.csv -o w",
+        "certified",
+    ),
     "a granule": ("synth emit.nc --like emit --lines 30 --samples 30", "emit.nc"),
     "its product": ("product emit-frcov emit.nc -e emit_library.csv -o product", "FRCOVPV"),
     "a sensor's preset": ("run {d}/neon_aop/neonhs_ex.h5 --preset neon -n 4 -o neon", "certified"),
@@ -38,11 +55,12 @@ TASKS = {
     "a page": ("report r1/jasper", "jasper_report.html"),
     "proof": ("verify r1/jasper", "unmixed again"),
     "another format": ("export r1/jasper -f cog -o gis", ".tif"),
-}  # fmt: skip
+}
 BEFORE = {
     "against larger pixels": "run placed.hdr -e {d}/jasper/jasper_truth_endmembers.csv --method fcls -o r3 --tag site=jasper",
     "by class": "run {d}/jasper/jasper.hdr -e classed.csv --method fcls -o classed",
-    "deviations": "run {d}/jasper/jasper.hdr -e {d}/jasper/jasper_truth_endmembers.csv --method fcls --uncertainty -o sure",
+    "deviations": "run {d}/jasper/jasper.hdr -e {d}/jasper/jasper_truth_endmembers.csv --method fcls --uncertainty -o "
+    "sure",
 }
 
 

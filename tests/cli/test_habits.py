@@ -77,7 +77,8 @@ def test_files_that_hold_no_options(tmp_path, scene, text, says):
 
 
 def test_a_record_sets_what_a_run_records_and_nothing_else(tmp_path, scene):
-    """docs/security.md: a stranger's run.json chooses no place of the reader's: a log of his words once was a new ~/.bash_profile.
+    """docs/security.md: a stranger's run.json chooses no place of the reader's: a log of his words once was a new
+    ~/.bash_profile.
 
     Each other option of `unmix run` in each spelling, and TOML in a file with a record's name.
     """
@@ -190,8 +191,12 @@ def test_states_of_runs(tmp_path, scene):
         stem.name if stem.name != "s" else stem.parent.name: state_of_run(stem) for stem in runs_below(tmp_path / "m")
     }
     assert {name: state.name for name, state in found.items()} == {
-        "good": "done", "bad": "damaged", "x": "interrupted", "y": "damaged", "z": "running",
-    }  # fmt: skip
+        "good": "done",
+        "bad": "damaged",
+        "x": "interrupted",
+        "y": "damaged",
+        "z": "running",
+    }
     assert "process 7 on elsewhere" in found["z"].detail
     out, _ = command("status", tmp_path / "m", "--json", code=1)
     assert [json.loads(line)["state"] for line in out.splitlines()].count("done") == 1

@@ -43,12 +43,22 @@ def scenes():
     infinite[3] = np.inf
     signalling.view(np.uint32)[2, 3] = 0x7FA00000
     return E, {
-        "constant": np.tile(E[:, 0], (6, 8, 1)), "flat": np.full((6, 8, L), 0.3), "zero": np.zeros((6, 8, L)),
-        "huge": mixed * 1e160, "largest": mixed * 1e307, "tiny": mixed * 1e-170, "denormal": mixed * 1e-310,
-        "negative": -mixed, "one pixel": mixed[:1, :1], "one line": mixed[:1], "one band": mixed[..., :1], "infinite": infinite,
-        "float32 denormal": (mixed * 1e-40).astype(np.float32), "float32 large": (mixed * 1e38).astype(np.float32),
+        "constant": np.tile(E[:, 0], (6, 8, 1)),
+        "flat": np.full((6, 8, L), 0.3),
+        "zero": np.zeros((6, 8, L)),
+        "huge": mixed * 1e160,
+        "largest": mixed * 1e307,
+        "tiny": mixed * 1e-170,
+        "denormal": mixed * 1e-310,
+        "negative": -mixed,
+        "one pixel": mixed[:1, :1],
+        "one line": mixed[:1],
+        "one band": mixed[..., :1],
+        "infinite": infinite,
+        "float32 denormal": (mixed * 1e-40).astype(np.float32),
+        "float32 large": (mixed * 1e38).astype(np.float32),
         "signalling NaN": signalling,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("words", rest_slow(COMMANDS, *QUICK))

@@ -73,7 +73,8 @@ def test_threads_that_wait_for_work_do_not_keep_a_process():
     """Python's own end, which such a run once took, would call what is registered."""
     script = (
         "import atexit, sys; from unmix_cli.main import program; from unmix.io.read import readers; "
-        "assert readers().submit(int).result() == 0; atexit.register(print, 'slow'); sys.argv = ['unmix', '--version']; program()"
+        "assert readers().submit(int).result() == 0; atexit.register(print, 'slow'); sys.argv = ['unmix', "
+        "'--version']; program()"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ran.returncode == 0 and "unmix" in ran.stdout and "slow" not in ran.stdout

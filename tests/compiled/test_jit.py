@@ -29,8 +29,8 @@ STRANGER, VICTIM = 65534, 1234
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 
 
-# A package of the same `cache.py` whose kernel compiles in a tenth of a second, where that of `unmix` takes five: a closure over one of
-# two functions of another file. It solves 8.0 with the first, 2.0 with the second.
+# A package of the same `cache.py` whose kernel compiles in a tenth of a second, where that of `unmix` takes five: a
+# closure over one of two functions of another file. It solves 8.0 with the first, 2.0 with the second.
 TOY = {
     "__init__.py": "",
     "numbers.py": "FACTOR = 1.0\n",
@@ -88,9 +88,13 @@ def start(environment, package, dtype="float64", solver="active-set", first=""):
     script = first + SCRIPT.format(dtype=dtype, solver=solver)
     base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(package.parent)}
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", script], env=base | environment, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, cwd="/",
-    )  # fmt: skip
+        [sys.executable, "-P", "-c", script],
+        env=base | environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd="/",
+    )
 
 
 def finish(process, said=""):
@@ -129,7 +133,8 @@ def edit(file, old, new):
         # Numba's own cache would go on with the old code: the edited file is not the one that holds the kernel.
         ("rules.py", "2.0 * y", "0.125 * y", {}, "0.5"),
         pytest.param("numbers.py", "1.0", "3.25", {}, "26.0", marks=pytest.mark.slow),
-        # Machine code holds the numbers of fields, and the signature only the name of their class, which the kernel does not import.
+        # Machine code holds the numbers of fields, and the signature only the name of their class, which the kernel
+        # does not import.
         pytest.param(
             "pair.py",
             "first: float\n    second: float",
@@ -157,8 +162,8 @@ def test_whatever_changes_is_compiled_again_beside_the_old(tmp_path, toy, file, 
     assert run(plain, toy) == ("8.0", (1, 0))
 
 
-# The package is updated after the process has imported it, and before it compiles. The new file has another size: Python takes its
-# bytecode for that of a source with the same second and size.
+# The package is updated after the process has imported it, and before it compiles. The new file has another size:
+# Python takes its bytecode for that of a source with the same second and size.
 UPDATED = """
 import unmix.kernel, pathlib
 file = pathlib.Path(unmix.kernel.__file__).with_name("{file}")
@@ -171,7 +176,8 @@ file.{how}
     ("file", "how", "answer"),
     [
         ("rules.py", "write_text(file.read_text().replace('2.0 * y', '3.25 * y'))", "13.0"),
-        # None of its functions are called. Of another size: Python takes a .pyc of the same second and size for that of the new source.
+        # None of its functions are called. Of another size: Python takes a .pyc of the same second and size for that of
+        # the new source.
         ("numbers.py", "write_text('FACTOR = 3.2500')", "26.0"),
         ("rules.py", "unlink()", None),
     ],
@@ -342,10 +348,15 @@ def to_pipe(path):
 @pytest.mark.parametrize(
     ("change", "of_folder"),
     [
-        (lambda path: path.chmod(0o622), False), (to_link, False), (to_pipe, False), pytest.param(chown, False, marks=root),
-        (lambda path: path.chmod(0o770), True), (lambda path: path.chmod(0o1777), True), pytest.param(chown, True, marks=root),
+        (lambda path: path.chmod(0o622), False),
+        (to_link, False),
+        (to_pipe, False),
+        pytest.param(chown, False, marks=root),
+        (lambda path: path.chmod(0o770), True),
+        (lambda path: path.chmod(0o1777), True),
+        pytest.param(chown, True, marks=root),
     ],
-)  # fmt: skip
+)
 def test_files_that_others_may_have_put_there_are_not_run(own, monkeypatch, change, of_folder):
     """The cache was looked at before: since then it may have been removed, and made again by somebody else."""
     kept = store()

@@ -57,13 +57,15 @@ def test_a_scene_whose_brightness_does_not_vary(tmp_path):
 @pytest.mark.parametrize(
     ("words", "method", "normalize"),
     [
-        ([], "fcls", "none"), (["--l1", "0.01"], "nnls", "sum"),
+        ([], "fcls", "none"),
+        (["--l1", "0.01"], "nnls", "sum"),
         pytest.param(["--at-most", "2"], "nnls", "sum", marks=pytest.mark.slow),
         (["--normalize", "length"], "nnls", "length"),
-        pytest.param(["--solver", "active-set"], "nnls", "sum", marks=pytest.mark.slow), (["--extract", "vca"], "nnls", "length"),
+        pytest.param(["--solver", "active-set"], "nnls", "sum", marks=pytest.mark.slow),
+        (["--extract", "vca"], "nnls", "length"),
         pytest.param(["--method", "pcls", "--extract", "auto"], "pcls", "none", marks=pytest.mark.slow),
     ],
-)  # fmt: skip
+)
 def test_only_what_is_left_open_follows_the_brightness(tmp_path, words, method, normalize):
     path = write_cube(tmp_path / "s.hdr", flat(np.random.default_rng(1))[0])
     command("run", path, "-n", 3, "--no-browse", *words)
@@ -260,8 +262,9 @@ def test_real_scenes(data, name, p, most):
     E = matched(unmix.extract(path, count=p).matrix, truth)[0]
     read = lambda some: unmix.io.spectra(  # noqa: E731
         some.read(slice(0, some.lines), np.empty(unmix.io.bytes_per_line(some) * some.lines, np.uint8)),
-        some.interleave, choose_bands(some, "good", None),
-    )  # fmt: skip
+        some.interleave,
+        choose_bands(some, "good", None),
+    )
     A = unmix.solve(read(cube), E / np.linalg.norm(E, axis=0), method="nnls").abundances
     error = A / A.sum(axis=1, keepdims=True) - read(reference)
     assert np.sqrt(np.square(error).mean(axis=0)).mean() < most

@@ -56,8 +56,8 @@ def shares(Y, E):
 
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 def test_pure_pixels_of_any_brightness(tmp_path, p):
-    """Without noise the spectra are near those of the pure pixels: a mean of pixels with three quarters and more is never one of
-    them."""
+    """Without noise the spectra are near those of the pure pixels: a mean of pixels with three quarters and more is
+    never one of them."""
     Y, E, _ = shaded(p, p)
     found = unmix.extract(write_cube(tmp_path / "s.hdr", Y), count=p, extract="cone")
     assert matched(found.matrix, E)[1].max() < 0.13 and len(found.pixels) == p
@@ -78,8 +78,8 @@ def test_fractions_are_nearer_to_the_truth_than_those_of_vca(tmp_path, pure):
 
 
 def test_brightness_changes_nothing_but_the_noise(tmp_path):
-    """The same directions at other lengths, by powers of two so that no value is rounded: the same places, and spectra of equal
-    direction."""
+    """The same directions at other lengths, by powers of two so that no value is rounded: the same places, and spectra
+    of equal direction."""
     Y, _, _ = shaded(5, 3)
     factors = 2.0 ** np.random.default_rng(1).integers(-1, 2, Y.shape[:2])
     one, other = (

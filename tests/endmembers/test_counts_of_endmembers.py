@@ -57,8 +57,11 @@ def test_each_criterion_is_its_definition(tmp_path):
     spatial = sum(v @ R @ v > 2 * v @ (diagonal + floor) @ v for v in V.T)
     counts = Counts.of(found)
     assert counts.by == {
-        "hysime": naive.hysime(flat), "hysime-spatial": spatial, "mnf": 1 + int((ratios > 2).sum()), "plane": 4,
-    }  # fmt: skip
+        "hysime": naive.hysime(flat),
+        "hysime-spatial": spatial,
+        "mnf": 1 + int((ratios > 2).sum()),
+        "plane": 4,
+    }
     assert counts.auto == counts.by["mnf"] == 4
 
 
@@ -129,12 +132,24 @@ def test_a_run_says_what_it_counted(tmp_path):
 @pytest.mark.parametrize(
     ("hysime", "spatial", "mnf", "plane", "cone", "misfit", "auto"),
     [
-        (43, 5, 23, None, 3, 0.04, 3), (18, 5, 19, None, 4, 0.1, 4), (12, 9, 12, None, 4, 0.02, 5), (12, 9, 12, None, 4, 0.2, 6),
-        (9, 4, 11, None, 3, 0.01, 2), (12, 3, 9, None, 6, 0.03, 3), (9, 8, 9, None, 3, 0.02, 4), (5, 5, 6, 6, None, None, 6),
-        (6, 6, 6, None, 1, 0.01, 2), (40, 13, 1, None, 2, 0.1, 13), (8, 8, 1, None, 3, 0.1, 8), (7, None, None, None, None, None, 7),
-        (62, 4, None, None, None, None, 4), (4, 1, 4, None, 1, 0.1, 1), (5, 5, 5, None, 5, 0.0, 5), (12, 11, 12, None, 10, 0.0, 9),
+        (43, 5, 23, None, 3, 0.04, 3),
+        (18, 5, 19, None, 4, 0.1, 4),
+        (12, 9, 12, None, 4, 0.02, 5),
+        (12, 9, 12, None, 4, 0.2, 6),
+        (9, 4, 11, None, 3, 0.01, 2),
+        (12, 3, 9, None, 6, 0.03, 3),
+        (9, 8, 9, None, 3, 0.02, 4),
+        (5, 5, 6, 6, None, None, 6),
+        (6, 6, 6, None, 1, 0.01, 2),
+        (40, 13, 1, None, 2, 0.1, 13),
+        (8, 8, 1, None, 3, 0.1, 8),
+        (7, None, None, None, None, None, 7),
+        (62, 4, None, None, None, None, 4),
+        (4, 1, 4, None, 1, 0.1, 1),
+        (5, 5, 5, None, 5, 0.0, 5),
+        (12, 11, 12, None, 10, 0.0, 9),
     ],
-)  # fmt: skip
+)
 def test_what_is_made_of_the_criteria(hysime, spatial, mnf, plane, cone, misfit, auto):
     by = {"hysime": hysime, "hysime-spatial": spatial, "mnf": mnf, "plane": plane, "cone": cone}
     assert Counts(by, misfit).auto == auto

@@ -44,9 +44,15 @@ def scene_of(tmp_path, shape, interleave, kind, seed):
     return Scene(cube, choose_bands(cube, "all", None), cube.nodata)
 
 
-CASES = [("bip", np.int16), ("bil", np.float32)] if simulated() else [
-    (interleave, kind) for interleave in ("bip", "bil", "bsq") for kind in (np.int16, ">i2", np.uint8, np.float32, np.float64)
-]  # fmt: skip
+CASES = (
+    [("bip", np.int16), ("bil", np.float32)]
+    if simulated()
+    else [
+        (interleave, kind)
+        for interleave in ("bip", "bil", "bsq")
+        for kind in (np.int16, ">i2", np.uint8, np.float32, np.float64)
+    ]
+)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

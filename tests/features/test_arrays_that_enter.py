@@ -58,14 +58,18 @@ def test_other_functions():
     assert (image.reshape(6, 3)[[1, 4]] == -9999).all()
     y = np.ma.masked_array(Y[0], mask=[0, 1, 0, 0])
     for refused in (
-        lambda: unmix.nnls(E, MASKED), lambda: unmix.nnqp(np.eye(4), MASKED), lambda: unmix.poisson(abs(MASKED), E),
-        lambda: unmix.nmf(abs(MASKED), E, steps=1), lambda: unmix.select_bands(MASKED, np.arange(6.0)),
+        lambda: unmix.nnls(E, MASKED),
+        lambda: unmix.nnqp(np.eye(4), MASKED),
+        lambda: unmix.poisson(abs(MASKED), E),
+        lambda: unmix.nmf(abs(MASKED), E, steps=1),
+        lambda: unmix.select_bands(MASKED, np.arange(6.0)),
         lambda: unmix.select_bands(Y, np.ma.masked_array(np.arange(6.0), mask=[0, 0, 1, 0, 0, 0])),
-        lambda: unmix.solve(Y, np.ma.masked_array(E, mask=E > 0.55)), lambda: unmix.solve(Y, E, method="nnls", weights=y),
+        lambda: unmix.solve(Y, np.ma.masked_array(E, mask=E > 0.55)),
+        lambda: unmix.solve(Y, E, method="nnls", weights=y),
         lambda: unmix.ranges(Y, E, confidence=0.9, noise=y),
         lambda: unmix.spatial(Y.reshape(2, 3, 4), E, tv=0.1, edges=(np.ma.masked_all((2, 2)), np.ones((1, 3)))),
         lambda: unmix.solve(Y, E, method="nnls", allowed=np.ma.masked_array([True, True, False], mask=[0, 1, 0])),
-    ):  # fmt: skip
+    ):
         with pytest.raises(UnmixError, match=r"finite|above 0|NaN|smallest number|positive|must be"):
             refused()
 
@@ -151,11 +155,13 @@ def test_a_library_is_its_spectra():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("lib.csv", "lib.csv: is a name, and no array; unmix.load_library"), ([["a", "b"]], "arrays of real numbers are taken"),
-        ({"a": 1}, "a dict is no array of numbers"), (E * 1j, "an array is of complex128"),
+        ("lib.csv", "lib.csv: is a name, and no array; unmix.load_library"),
+        ([["a", "b"]], "arrays of real numbers are taken"),
+        ({"a": 1}, "a dict is no array of numbers"),
+        (E * 1j, "an array is of complex128"),
         ([[1.0, 2], [3]], "a list is no array of numbers"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_array(given, words):
     for call in (
         lambda: unmix.solve(Y, given),

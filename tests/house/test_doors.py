@@ -27,10 +27,17 @@ OWN_CODE = "a file of the installed package"
 PRIVATE = "in a folder of this process alone"
 OF_CODE = "its folder is of this user alone, or of the installed package's owner"
 GIVEN = "an open file, or a path that leads to one"
-INPUT = "an input that the user named, by the library that reads it; HDF5 and GDAL are asked in a child process or by signature first"
+INPUT = (
+    "an input that the user named, by the library that reads it; HDF5 and GDAL are asked in a child process or by "
+    "signature first"
+)
 MAY_OPEN = {
-    "_version.py": OWN_CODE, "compiled/cache.py": OF_CODE, "compiled/trust.py": OF_CODE,
-    "pages/parts.py": OWN_CODE, "features/viewer/page.py": OWN_CODE, "outputs/names.py": OWN_CODE,
+    "_version.py": OWN_CODE,
+    "compiled/cache.py": OF_CODE,
+    "compiled/trust.py": OF_CODE,
+    "pages/parts.py": OWN_CODE,
+    "features/viewer/page.py": OWN_CODE,
+    "outputs/names.py": OWN_CODE,
     "io/opening.py": "the door itself",
     "io/remote/logins.py": "a login of this user's, which the descriptor has to show is nobody else's",
     "outputs/digests.py": "to flush, by O_NOFOLLOW",
@@ -38,17 +45,28 @@ MAY_OPEN = {
     "runs/files/output_set.py": "the folder of the outputs, to rename within it",
     "io/formats/hdf5_write.py": "made new, by O_EXCL and O_NOFOLLOW",
     "io/formats/written_by.py": GIVEN,
-    "io/export/geotiff.py": PRIVATE, "io/export/hdf5.py": PRIVATE + ", or " + GIVEN, "io/export/cf.py": PRIVATE,
+    "io/export/geotiff.py": PRIVATE,
+    "io/export/hdf5.py": PRIVATE + ", or " + GIVEN,
+    "io/export/cf.py": PRIVATE,
     "io/vectors.py": "copies of polygons, " + PRIVATE,
-    "io/scratch.py": INPUT, "endmembers/spa.py": "a file without a name", "features/nmf/scene.py": "a file without a name",
-    "features/emit/frcov.py": PRIVATE, "features/systems/files.py": "its arrays in the workplace, and inputs that the user named",
+    "io/scratch.py": INPUT,
+    "endmembers/spa.py": "a file without a name",
+    "features/nmf/scene.py": "a file without a name",
+    "features/emit/frcov.py": PRIVATE,
+    "features/systems/files.py": "its arrays in the workplace, and inputs that the user named",
     "io/formats/array_files.py": INPUT,
     "features/images/match.py": "its image in the workplace",
-    "io/formats/products.py": INPUT, "io/formats/matlab.py": INPUT, "io/formats/matlab5.py": INPUT, "io/formats/geotiff.py": INPUT,
+    "io/formats/products.py": INPUT,
+    "io/formats/matlab.py": INPUT,
+    "io/formats/matlab5.py": INPUT,
+    "io/formats/geotiff.py": INPUT,
     "io/formats/zarr/store.py": INPUT,
-    "cli/main.py": "standard streams", "cli/env.py": "of the system", "cli/docs.py": OWN_CODE,
-    "cli/help.py": "a page of help, which is no file", "cli/run.py": "to read ahead, without waiting for a pipe",
-}  # fmt: skip
+    "cli/main.py": "standard streams",
+    "cli/env.py": "of the system",
+    "cli/docs.py": OWN_CODE,
+    "cli/help.py": "a page of help, which is no file",
+    "cli/run.py": "to read ahead, without waiting for a pipe",
+}
 
 
 def name_of(function):

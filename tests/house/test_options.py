@@ -29,50 +29,106 @@ VIPER = MESMA | {"limits": "viper"}
 SPARSE = LIB | {"method": "nnls", "l1": 0.1}
 # Options that change neither maps nor what is recorded: each as what a run has beside it, and another value.
 OF_NO_MAP = {
-    "out_dir": ({}, "elsewhere"), "work_dir": ({"out_dir": "s3://bucket/a"}, "w"), "overwrite": ({}, True),
-    "skip_existing": ({}, True), "dry_run": ({}, True), "memory": ({}, "2G"), "gpu_memory": ({}, "2G"), "threads": ({}, 1),
+    "out_dir": ({}, "elsewhere"),
+    "work_dir": ({"out_dir": "s3://bucket/a"}, "w"),
+    "overwrite": ({}, True),
+    "skip_existing": ({}, True),
+    "dry_run": ({}, True),
+    "memory": ({}, "2G"),
+    "gpu_memory": ({}, "2G"),
+    "threads": ({}, 1),
     "streams": ({}, 2),
-}  # fmt: skip
+}
 # Options that maps depend on, by their values, which map headers name.
 OF_VALUES = {
-    "by": (LIB | {"classes": "kinds.csv:kind"}, "class"), "shade_normalize": (SUMS, True), "l1": (SPARSE, 0.2),
-    "rows": (LIB | {"method": "nnls"}, 2), "seconds": (LIB | {"method": "nnls", "rows": 2}, 9.0),
+    "by": (LIB | {"classes": "kinds.csv:kind"}, "class"),
+    "shade_normalize": (SUMS, True),
+    "l1": (SPARSE, 0.2),
+    "rows": (LIB | {"method": "nnls"}, 2),
+    "seconds": (LIB | {"method": "nnls", "rows": 2}, 9.0),
     "at_most": (LIB | {"method": "nnls"}, 2),
-    "tv": (LIB | {"method": "nnls"}, 0.1), "laplacian": (LIB | {"method": "pcls"}, "auto"),
+    "tv": (LIB | {"method": "nnls"}, 0.1),
+    "laplacian": (LIB | {"method": "pcls"}, "auto"),
     "normalize": (LIB | {"method": "nnls"}, "length"),
-    "class_map": (SUMS, True), "uncertainty": (LIB, True),
+    "class_map": (SUMS, True),
+    "uncertainty": (LIB, True),
     "likelihood": (LIB | {"method": "nnls"}, "poisson"),
-    "within": (MESMA | {"uncertainty": True}, 0.1), "ranges": (RANGES, "class"), "confidence": (RANGES, 0.8),
-    "simultaneous": (RANGES | {"noise": "numbers.txt"}, True), "monte_carlo": (DRAWS, 11), "draw_spectra": (DRAWS, 3),
-    "seed": ({}, 1), "ortho": ({}, True), "quantize": ({}, 1e-3), "top": ({}, 2), "max_delta": ({}, 1e-5),
-    "preset": ({}, "hymap"), "scale": ({}, 2.0), "offset": ({}, 0.5), "nodata": ({}, -1.0), "valid_max": ({}, 0.9),
-    "bands": ({}, "1-7"), "ignore_nm": ({}, "395-405"),
+    "within": (MESMA | {"uncertainty": True}, 0.1),
+    "ranges": (RANGES, "class"),
+    "confidence": (RANGES, 0.8),
+    "simultaneous": (RANGES | {"noise": "numbers.txt"}, True),
+    "monte_carlo": (DRAWS, 11),
+    "draw_spectra": (DRAWS, 3),
+    "seed": ({}, 1),
+    "ortho": ({}, True),
+    "quantize": ({}, 1e-3),
+    "top": ({}, 2),
+    "max_delta": ({}, 1e-5),
+    "preset": ({}, "hymap"),
+    "scale": ({}, 2.0),
+    "offset": ({}, 0.5),
+    "nodata": ({}, -1.0),
+    "valid_max": ({}, 0.9),
+    "bands": ({}, "1-7"),
+    "ignore_nm": ({}, "395-405"),
     "only_nm": ({}, "415-465"),
-    "tie": (LIB, "400-420"), "albedo": (LIB | {"scale": 2.0, "library_scale": 2.0}, "30,0"),
-    "lines": ({}, "0:3"), "samples": ({}, "0:4"), "bbox": ({}, "0,-3,5,0"), "dataset": ({}, "reflectance"),
-    "levels": (MESMA, "2-4"), "limits": (MESMA, "viper"), "fusion": (MESMA, 0.01), "fusion_rule": (MESMA, "preceding"),
-    "min_fraction": (VIPER, -0.1), "max_fraction": (VIPER, 1.1), "min_shade": (VIPER, -0.1), "max_shade": (VIPER, 0.9),
-    "max_rmse": (VIPER, 0.1), "max_residual": (VIPER, 0.1), "residual_bands": (VIPER | {"max_residual": 0.1}, 3),
+    "tie": (LIB, "400-420"),
+    "albedo": (LIB | {"scale": 2.0, "library_scale": 2.0}, "30,0"),
+    "lines": ({}, "0:3"),
+    "samples": ({}, "0:4"),
+    "bbox": ({}, "0,-3,5,0"),
+    "dataset": ({}, "reflectance"),
+    "levels": (MESMA, "2-4"),
+    "limits": (MESMA, "viper"),
+    "fusion": (MESMA, 0.01),
+    "fusion_rule": (MESMA, "preceding"),
+    "min_fraction": (VIPER, -0.1),
+    "max_fraction": (VIPER, 1.1),
+    "min_shade": (VIPER, -0.1),
+    "max_shade": (VIPER, 0.9),
+    "max_rmse": (VIPER, 0.1),
+    "max_residual": (VIPER, 0.1),
+    "residual_bands": (VIPER | {"max_residual": 0.1}, 3),
     "class_sets": (MESMA, "a+b"),
-}  # fmt: skip
-# Options whose values say which outputs there are, in which form, or how endmembers are found: map headers leave them out.
+}
+# Options whose values say which outputs there are, in which form, or how endmembers are found: map headers leave them
+# out.
 OF_OUTPUTS = {
-    "method": ({}, "nnls"), "solver": ({}, "inverse"), "count": ({}, 3), "extract": ({}, "spa"), "refine": ({}, False),
-    "smooth": ({}, 2), "outside": ({"extract": "sisal"}, 0.2), "outliers": ({}, 5.0),
-    "residual": ({}, True), "certificate": ({}, True), "browse": ({}, False), "rgb": (LIB, "em 1,em 2,em 3"),
-    "format": ({}, "hdf5"), "tag": ({}, ("site=A",)),
-}  # fmt: skip
+    "method": ({}, "nnls"),
+    "solver": ({}, "inverse"),
+    "count": ({}, 3),
+    "extract": ({}, "spa"),
+    "refine": ({}, False),
+    "smooth": ({}, 2),
+    "outside": ({"extract": "sisal"}, 0.2),
+    "outliers": ({}, 5.0),
+    "residual": ({}, True),
+    "certificate": ({}, True),
+    "browse": ({}, False),
+    "rgb": (LIB, "em 1,em 2,em 3"),
+    "format": ({}, "hdf5"),
+    "tag": ({}, ("site=A",)),
+}
 # Options that name files, or what is taken of them: the contents are compared.
 OF_CONTENTS = {
-    "endmembers": (LIB, "other.csv"), "select": (LIB, "em 1,em 2"), "library_scale": (LIB, 2.0),
-    "complete": ({"endmembers": "missing.csv"}, True), "across_gaps": ({"endmembers": "gap.csv"}, True),
-    "classes": (SUMS, "others.csv:kind"), "shade": (LIB | {"method": "pcls"}, "shade.csv"),
-    "weights": (LIB, "numbers.txt"), "noise": (LIB | {"uncertainty": True}, "numbers.txt"),
-    "mask": ({}, "mask.hdr"), "mask_out": ({}, ("mask.hdr",)), "extract_mask": ({}, "mask.hdr"), "wavelengths": ({}, "nm.txt"),
-    "names": ({}, "other.csv"), "allowed": (LIB | {"method": "nnls"}, "may.hdr"),
+    "endmembers": (LIB, "other.csv"),
+    "select": (LIB, "em 1,em 2"),
+    "library_scale": (LIB, 2.0),
+    "complete": ({"endmembers": "missing.csv"}, True),
+    "across_gaps": ({"endmembers": "gap.csv"}, True),
+    "classes": (SUMS, "others.csv:kind"),
+    "shade": (LIB | {"method": "pcls"}, "shade.csv"),
+    "weights": (LIB, "numbers.txt"),
+    "noise": (LIB | {"uncertainty": True}, "numbers.txt"),
+    "mask": ({}, "mask.hdr"),
+    "mask_out": ({}, ("mask.hdr",)),
+    "extract_mask": ({}, "mask.hdr"),
+    "wavelengths": ({}, "nm.txt"),
+    "names": ({}, "other.csv"),
+    "allowed": (LIB | {"method": "nnls"}, "may.hdr"),
     "background": (LIB | {"method": "nnls", "likelihood": "poisson"}, "numbers.txt"),
     "grains": (LIB | {"scale": 2.0, "library_scale": 2.0, "albedo": "30,0"}, "grains.csv"),
-}  # fmt: skip
+}
 OF_A_LIBRARY = [name for name, one in settings_of(RunSettings).items() if one.is_of_library]
 OF_MAPS = OF_VALUES | OF_OUTPUTS | OF_CONTENTS
 ALL = OF_NO_MAP | OF_MAPS
@@ -92,9 +148,12 @@ def here(tmp_path, monkeypatch):
     cube = random.dirichlet(np.ones(3), (6, 5)) @ E.T
     place = "{UTM, 1, 1, 0, 0, 1, 1, 33, North}"
     write_cube(
-        tmp_path / "s.hdr", cube.astype(np.float32), wavelength=f"{{{','.join(map(str, nm))}}}",
-        wavelength_units="Nanometers", map_info=place,
-    )  # fmt: skip
+        tmp_path / "s.hdr",
+        cube.astype(np.float32),
+        wavelength=f"{{{','.join(map(str, nm))}}}",
+        wavelength_units="Nanometers",
+        map_info=place,
+    )
     write_cube(tmp_path / "mask.hdr", (random.random((6, 5, 1)) < 0.9).astype(np.uint8))
     write_cube(tmp_path / "may.hdr", np.ones((6, 5, 3), np.uint8))
     write_csv(tmp_path / "e.csv", E, nm)
@@ -211,14 +270,18 @@ def test_what_needs_a_library_or_an_extraction_says_so(name):
 @pytest.mark.parametrize(
     ("call", "words", "text"),
     [
-        (unmix.run, {"out": "o"}, "'out' is no option; there is `out_dir`"), (unmix.run, {"outdir": "o"}, "there is `out_dir`"),
-        (unmix.run, {"endmember": "e.csv"}, "there is `endmembers`"), (unmix.check, {"scal": 2}, "there is `scale`"),
-        (unmix.mnf, {"out": "o"}, "there is `out_dir`"), (unmix.extract, {"cnt": 3}, "there is `count`"),
-        (unmix.ppi, {"zzzz": 1}, "'zzzz' is no option here"), (unmix.ReadOptions, {"no_data": 1}, "there is `nodata`"),
+        (unmix.run, {"out": "o"}, "'out' is no option; there is `out_dir`"),
+        (unmix.run, {"outdir": "o"}, "there is `out_dir`"),
+        (unmix.run, {"endmember": "e.csv"}, "there is `endmembers`"),
+        (unmix.check, {"scal": 2}, "there is `scale`"),
+        (unmix.mnf, {"out": "o"}, "there is `out_dir`"),
+        (unmix.extract, {"cnt": 3}, "there is `count`"),
+        (unmix.ppi, {"zzzz": 1}, "'zzzz' is no option here"),
+        (unmix.ReadOptions, {"no_data": 1}, "there is `nodata`"),
         (unmix.run, {"levels": "2-4"}, "'levels' is an option of `method` mesma"),
         (unmix.run, {"method": "mesma", "level": "2"}, "there is `levels`"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_option_is_named(here, call, words, text):
     """Messages named a class of this package."""
     told = refused(TypeError, text, call, *["s.hdr"][: call is not unmix.ReadOptions], **words)

@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("security", "reliability", "methods")
-# Sentences that no test can hold: what a word means; what to do; what others do; where a number is measured; a step of a proof.
+# Sentences that no test can hold: what a word means; what to do; what others do; where a number is measured; a step of
+# a proof.
 NEED_NONE = {"definition", "advice", "others", "measured", "proof"}
 # Words of a sentence that a row repeats.
 WORDS = 8

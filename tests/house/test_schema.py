@@ -29,16 +29,45 @@ def granule(tmp_path_factory):
 @pytest.mark.parametrize(
     "words",
     [
-        ("run", "-n", 3), ("run", "-n", 2, "--method", "ucls", "--top", 1), ("run", "-n", "auto", "--extract", "nfindr", "-f", "hdf5"),
-        ("run", "-e", "g_library.csv", "--method", "pcls", "--by", "class", "--uncertainty", "--noise", "g_uncertainty.nc", "--ortho"),
-        ("run", "-e", "g_library.csv", "--method", "nnls", "--by", "class", "--monte-carlo", 3, "--tag", "a=b", "--bands", "1-20"),
+        ("run", "-n", 3),
+        ("run", "-n", 2, "--method", "ucls", "--top", 1),
+        ("run", "-n", "auto", "--extract", "nfindr", "-f", "hdf5"),
+        (
+            "run",
+            "-e",
+            "g_library.csv",
+            "--method",
+            "pcls",
+            "--by",
+            "class",
+            "--uncertainty",
+            "--noise",
+            "g_uncertainty.nc",
+            "--ortho",
+        ),
+        (
+            "run",
+            "-e",
+            "g_library.csv",
+            "--method",
+            "nnls",
+            "--by",
+            "class",
+            "--monte-carlo",
+            3,
+            "--tag",
+            "a=b",
+            "--bands",
+            "1-20",
+        ),
         ("nmf", "-n", 3),
         pytest.param(
-            ("mesma", "-e", "g_library.csv", "--levels", "2-4", "--uncertainty", "--within", "all"), marks=pytest.mark.slow
+            ("mesma", "-e", "g_library.csv", "--levels", "2-4", "--uncertainty", "--within", "all"),
+            marks=pytest.mark.slow,
         ),
     ],
     ids=lambda words: " ".join(map(str, words[:5])),
-)  # fmt: skip
+)
 def test_records_of_all_kinds(tmp_path, granule, words):
     name, *rest = (granule / word if str(word).startswith("g_") else word for word in words)
     command(name, granule / "g.nc", *rest, "-o", tmp_path)

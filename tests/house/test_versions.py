@@ -16,12 +16,25 @@ COMMANDS = [
     ["verify", "OUT/envi/demo", "--all"],
     ["run", "DATA/demo.hdr", "-n", "4", "-f", "cog", "--quantize", "1e-4", "-o", "OUT/cog"],
     ["verify", "OUT/cog/demo", "--all"],
-    ["run", "DATA/demo.hdr", "-e", "OUT/envi/demo_endmembers.csv", "--method", "nnls", "--l1", "0.1", "-f", "netcdf", "-o", "OUT/nc"],
+    [
+        "run",
+        "DATA/demo.hdr",
+        "-e",
+        "OUT/envi/demo_endmembers.csv",
+        "--method",
+        "nnls",
+        "--l1",
+        "0.1",
+        "-f",
+        "netcdf",
+        "-o",
+        "OUT/nc",
+    ],
     ["verify", "OUT/nc/demo", "--all"],
     ["count", "DATA/demo.hdr"],
     ["report", "OUT/envi/demo"],
     ["run", "URL/demo.hdr", "-n", "4", "-o", "OUT/remote"],
-]  # fmt: skip
+]
 LIBRARY_USE = """
 import h5py, numpy as np, unmix, xarray
 from unmix.io.formats.chunks import Decoder, deflate

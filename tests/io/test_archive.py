@@ -21,8 +21,8 @@ ENVI33, ENVI32 = "UTM_Zone_33N", "UTM_Zone_32_Northern_Hemisphere"
 BERLIN, HYSU = "berlin/", "hysu/HySpex/"
 ANG = "aviris_ng/ang20140912t192359_corr_v1c_img_400-410_10-20.img"
 HYSPEX, ROIS = (417.4, 902.79), ("bitumen", "blueFabric", "greenFabric", "redFabric", "redMetal", "targetsSizeROI")
-# Lines, samples, bands, type; first and last wavelength (nm), nodata, what stored values are multiplied by; GDAL's name of the
-# coordinate system, where the file has one; bands that are not good.
+# Lines, samples, bands, type; first and last wavelength (nm), nodata, what stored values are multiplied by; GDAL's name
+# of the coordinate system, where the file has one; bands that are not good.
 CUBES = {
     ANG: (10, 10, 432, "float32", (346.3, 2505.04), None, 1, "unnamed", 59),
     BERLIN + "EnMAP01_Berlin_Urban_Gradient_2009.bsq": (30, 20, 111, "float32", (455.4, 2446.5), None, 1, ENVI33, 0),

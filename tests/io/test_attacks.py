@@ -45,8 +45,8 @@ COMMANDS = {
     "verify": ["verify", "{out}/s", "--cube", "{cube}"],
     "status": ["status", "{out}"],
 }
-# Steps of a kind with a name that are tried: a report opens each map for each of its pictures. UNMIX_EVERY_STEP=1 tries all, and every
-# trick on every command, which all go through one door.
+# Steps of a kind with a name that are tried: a report opens each map for each of its pictures. UNMIX_EVERY_STEP=1 tries
+# all, and every trick on every command, which all go through one door.
 EVERY = bool(os.environ.get("UNMIX_EVERY_STEP"))
 REPEATED = 1000 if EVERY else 2
 WITH_EVERY_TRICK = COMMANDS if EVERY else ("run", "hdf5", "nmf", "npy", "report")
@@ -135,10 +135,12 @@ def attack_every_step(out, scene, name, trick, owner=None):
 @pytest.mark.parametrize(
     ("name", "trick"),
     [
-        pytest.param(name, trick, marks=[pytest.mark.night] * (name in AT_NIGHT)) for name in COMMANDS for trick in TRICKS
+        pytest.param(name, trick, marks=[pytest.mark.night] * (name in AT_NIGHT))
+        for name in COMMANDS
+        for trick in TRICKS
         if trick == "symlink" or name in WITH_EVERY_TRICK
     ],
-)  # fmt: skip
+)
 def test_no_step_reads_or_writes_what_a_name_was_made_to_lead_to(tmp_path, scene, name, trick):
     for package, names in {"rasterio": ("geotiff", "cog", "export"), "zarr": ("zarr",), "pystac": ("stac",)}.items():
         if name in names:

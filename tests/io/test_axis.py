@@ -149,10 +149,17 @@ def test_from_the_names_of_bands(tmp_path, caplog, names, expected):
         assert open_cube(own).wavelengths[0] == 500
 
 
-@pytest.mark.parametrize(("unit", "stored", "says"), [
-    ("Unknown", "500, 600", None), ("Ells", "0.5, 0.6", None), ("Index", "500, 600", "'Index', which is no unit"),
-    ("Raman shift (cm-1)", "500, 600", "no unit of wavelengths"), ("", "1, 2", "only count its bands"), ("nm", "0, 600", "not above 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("unit", "stored", "says"),
+    [
+        ("Unknown", "500, 600", None),
+        ("Ells", "0.5, 0.6", None),
+        ("Index", "500, 600", "'Index', which is no unit"),
+        ("Raman shift (cm-1)", "500, 600", "no unit of wavelengths"),
+        ("", "1, 2", "only count its bands"),
+        ("nm", "0, 600", "not above 0"),
+    ],
+)
 def test_headers_whose_unit_is_odd(tmp_path, unit, stored, says):
     cube = write_cube(tmp_path / "c.hdr", np.ones((2, 2, 2), np.float32))
     (tmp_path / "w.hdr").write_text(f"ENVI\nwavelength = {{{stored}}}\nwavelength units = {unit}\n")

@@ -97,11 +97,14 @@ def test_runs_say_which_part_they_are_of(tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ({"bbox": "1,2,3"}, "write W,S,E,N"), ({"bbox": "3,2,1,4"}, "west below east"), ({"bbox": "1,2,x,4"}, "write W,S,E,N"),
+        ({"bbox": "1,2,3"}, "write W,S,E,N"),
+        ({"bbox": "3,2,1,4"}, "west below east"),
+        ({"bbox": "1,2,x,4"}, "write W,S,E,N"),
         ({"bbox": "1,2,inf,4"}, "write W,S,E,N"),
-        ({"bbox": "1,2,3,4", "lines": "0:1"}, "contradicts"), ({"bbox": "1,2,3,4"}, "no place"),
+        ({"bbox": "1,2,3,4", "lines": "0:1"}, "contradicts"),
+        ({"bbox": "1,2,3,4"}, "no place"),
     ],
-)  # fmt: skip
+)
 def test_boxes_that_cannot_be(tmp_path, words, text):
     path = write_cube(tmp_path / "x.hdr", np.ones((3, 4, 5)))
     refused(unmix.MethodError, text, open_scene, path, ReadOptions(**words))

@@ -1,4 +1,5 @@
-"""One cube in every format, with each of fill, scale, offset, unsigned numbers and orders of axes: the same spectra and mask.
+"""One cube in every format, with each of fill, scale, offset, unsigned numbers and orders of axes: the same spectra and
+mask.
 
 The files are written by h5py, xarray, zarr, rasterio and scipy, none of them by unmix.
 """
@@ -114,8 +115,11 @@ def hdf5(folder: Path, stored, said, axes):
 
 
 def in_xarray(stored, said, axes):
-    coordinates = {"wavelength": ("wavelength", WAVES, {"units": "nm"}), "y": 90.0 - 30 * np.arange(LINES),
-                   "x": 30.0 * np.arange(SAMPLES)}  # fmt: skip
+    coordinates = {
+        "wavelength": ("wavelength", WAVES, {"units": "nm"}),
+        "y": 90.0 - 30 * np.arange(LINES),
+        "x": 30.0 * np.arange(SAMPLES),
+    }
     return xarray.Dataset({"cube": ([NAMES[axis] for axis in axes], turned(stored, axes), said)}, coordinates)
 
 
@@ -161,9 +165,15 @@ def matlab(folder: Path, stored, said, axes, is_hdf5=False):
 
 
 WRITERS = {
-    "ENVI": envi, "GeoTIFF": geotiff, "HDF5": hdf5, "NetCDF": netcdf, "Zarr v2": zarr_of(2), "Zarr v3": zarr_of(3),
-    "MATLAB v5": matlab, "MATLAB v7.3": functools.partial(matlab, is_hdf5=True),
-}  # fmt: skip
+    "ENVI": envi,
+    "GeoTIFF": geotiff,
+    "HDF5": hdf5,
+    "NetCDF": netcdf,
+    "Zarr v2": zarr_of(2),
+    "Zarr v3": zarr_of(3),
+    "MATLAB v5": matlab,
+    "MATLAB v7.3": functools.partial(matlab, is_hdf5=True),
+}
 # What a format cannot say, so that the user does.
 CANNOT = {(f"MATLAB {version}", what) for version in ("v5", "v7.3") for what in ("scale", "offset")}
 CF = ("HDF5", "NetCDF", "Zarr v2", "Zarr v3")
@@ -314,8 +324,12 @@ def test_emit_that_was_orthorectified_and_saved(tmp_path, form):
     good = np.ones(8, np.float32)
     good[[3, 4]] = 0
     values = np.where(LOST[..., None], -9999, Y).astype(np.float32)
-    coordinates = {"wavelengths": ("wavelengths", WAVES, {"units": "nm"}), "good_wavelengths": ("wavelengths", good),
-                   "latitude": 45 - 0.0005 * np.arange(LINES), "longitude": 7 + 0.0005 * np.arange(SAMPLES)}  # fmt: skip
+    coordinates = {
+        "wavelengths": ("wavelengths", WAVES, {"units": "nm"}),
+        "good_wavelengths": ("wavelengths", good),
+        "latitude": 45 - 0.0005 * np.arange(LINES),
+        "longitude": 7 + 0.0005 * np.arange(SAMPLES),
+    }
     found = xarray.Dataset(
         {"reflectance": (("latitude", "longitude", "wavelengths"), values, {"_FillValue": np.float32(-9999)})},
         coordinates,

@@ -109,7 +109,8 @@ def test_what_is_called_alpha_and_is_a_band(tmp_path, why):
 
 def header_of(path, bands=BANDS, more=""):
     path.write_text(
-        f"ENVI\nsamples = {SAMPLES}\nlines = {LINES}\nbands = {bands}\ndata type = 12\ninterleave = bsq\nbyte order = 0\n{more}"
+        f"ENVI\nsamples = {SAMPLES}\nlines = {LINES}\nbands = {bands}\ndata type = 12\ninterleave = bsq\nbyte order = "
+        f"0\n{more}"
     )
 
 
@@ -152,11 +153,19 @@ def test_wavelengths_of_a_tiff_in_the_descriptions_of_its_bands(tmp_path, form):
     np.testing.assert_allclose(open_cube(path).wavelengths, WAVES, atol=0.1)
 
 
-@pytest.mark.parametrize(("key", "meant"), [
-    ("wavelengths", "wavelength"), ("wavelength unit", "wavelength units"), ("fwhms", "fwhm"),
-    ("data_ignore_value", "data ignore value"), ("data ignore values", "data ignore value"), ("map_info", "map info"),
-    ("reflectance scale factors", "reflectance scale factor"), ("data gain value", "data gain values"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("wavelengths", "wavelength"),
+        ("wavelength unit", "wavelength units"),
+        ("fwhms", "fwhm"),
+        ("data_ignore_value", "data ignore value"),
+        ("data ignore values", "data ignore value"),
+        ("map_info", "map info"),
+        ("reflectance scale factors", "reflectance scale factor"),
+        ("data gain value", "data gain values"),
+    ],
+)
 def test_keys_that_are_mistyped_are_said(tmp_path, key, meant):
     path = tmp_path / "a.hdr"
     write_cube(path, VALUES)
@@ -194,10 +203,15 @@ def test_data_with_another_ending_and_another_size_is_named(tmp_path):
     refused(CubeError, "is the header of another file", open_cube, tmp_path / "a.cube")
 
 
-@pytest.mark.parametrize(("head", "says"), [
-    (b"\x0e\x03\x13\x01", "is HDF4, and not read; convert it with gdal_translate"), (b"CDF\x01", "is NetCDF-3, .*nccopy"),
-    (b"CDF\x02", "is NetCDF-3"), (b"NITF02.10", "is NITF, .*gdal_translate a.L1R a.tif"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("head", "says"),
+    [
+        (b"\x0e\x03\x13\x01", "is HDF4, and not read; convert it with gdal_translate"),
+        (b"CDF\x01", "is NetCDF-3, .*nccopy"),
+        (b"CDF\x02", "is NetCDF-3"),
+        (b"NITF02.10", "is NITF, .*gdal_translate a.L1R a.tif"),
+    ],
+)
 def test_formats_that_are_not_read_are_named(tmp_path, head, says):
     write_cube(tmp_path / "a.hdr", VALUES)
     (tmp_path / "a.L1R").write_bytes(head + bytes(5000))

@@ -209,13 +209,16 @@ def test_spacing_of_bands_in_any_order():
     np.testing.assert_allclose(spacing(overlapping), [10] * 30 + [12] * 21)
 
 
-@pytest.mark.parametrize(("words", "expected"), [
-    ("UTM, 1, 1, 5e5, 4e6, 30, 30, 11, North", (5e5, 30, 0, 4e6, 0, -30)),
-    ("UTM, 3, 2, 5e5, 4e6, 10, 10, 33, North, rotation=90.0 degrees", (5e5 - 20, 0, 10, 4e6 + 10, 10, 0)),
-    ("UTM, 1.5 , 1.5, 100, 200, 2, 2, rotation=", (99, 2, 0, 201, 0, -2)),
-    ("UTM, 1, 1, x, 4e6, 30, 30", None),
-    ("", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("UTM, 1, 1, 5e5, 4e6, 30, 30, 11, North", (5e5, 30, 0, 4e6, 0, -30)),
+        ("UTM, 3, 2, 5e5, 4e6, 10, 10, 33, North, rotation=90.0 degrees", (5e5 - 20, 0, 10, 4e6 + 10, 10, 0)),
+        ("UTM, 1.5 , 1.5, 100, 200, 2, 2, rotation=", (99, 2, 0, 201, 0, -2)),
+        ("UTM, 1, 1, x, 4e6, 30, 30", None),
+        ("", None),
+    ],
+)
 def test_map_infos_as_gdal_reads_them(tmp_path, words, expected):
     found = geotransform(words)
     assert (found is None) == (expected is None)
@@ -242,7 +245,8 @@ def test_one_place_in_every_format(tmp_path):
     """A turned map whose tie point is not the corner, feet, and a name with an accent; no WKT, too."""
     random = np.random.default_rng(0)
     system = (
-        'PROJCS["Réunion / TM",GEOGCS["WGS 84",DATUM["WGS_1984",SPHEROID["WGS 84",6378137,298.257223563]],PRIMEM["Greenwich",0],'
+        'PROJCS["Réunion / TM",GEOGCS["WGS 84",DATUM["WGS_1984",SPHEROID["WGS '
+        '84",6378137,298.257223563]],PRIMEM["Greenwich",0],'
         'UNIT["degree",0.0174532925199433]],PROJECTION["Transverse_Mercator"],UNIT["foot",0.3048]]'
     )
     for turned, wkt in ((True, True), (False, True), (False, False)):

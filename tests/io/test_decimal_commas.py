@@ -24,9 +24,11 @@ def comma(number, digits=4):
 
 
 SPLIT = {
-    "semicolons": lambda w, f: f"{w};{f}", "tabs": lambda w, f: f"{w}\t{f}", "blanks": lambda w, f: f" {w}   {f}",
+    "semicolons": lambda w, f: f"{w};{f}",
+    "tabs": lambda w, f: f"{w}\t{f}",
+    "blanks": lambda w, f: f" {w}   {f}",
     "quotes": lambda w, f: f'"{w}","{f}"',
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("heading", ["", "Wavelength;FWHM\n"])
@@ -44,10 +46,15 @@ def test_wavelengths(tmp_path, how, heading):
 
 # Lists whose commas may be decimal, none of which says that they separate columns.
 UNCLEAR = {
-    "alone": "420,58\n490,58\n560,58\n", "one of them whole": "420,58\n490\n560,5\n", "below one name": "nm\n420,58\n490,58\n",
-    "two of them": "420,58,70,5\n490,58,70,5\n", "counted": "1,420,58\n2,490,58\n3,560,58\n", "one digit": "1,9\n2,1\n2,1\n",
-    "named": "B1,0,5\nB2,0,7\nB3,1,1\n", "leading zeros": "0,05\n0,07\n0,10\n",
-}  # fmt: skip
+    "alone": "420,58\n490,58\n560,58\n",
+    "one of them whole": "420,58\n490\n560,5\n",
+    "below one name": "nm\n420,58\n490,58\n",
+    "two of them": "420,58,70,5\n490,58,70,5\n",
+    "counted": "1,420,58\n2,490,58\n3,560,58\n",
+    "one digit": "1,9\n2,1\n2,1\n",
+    "named": "B1,0,5\nB2,0,7\nB3,1,1\n",
+    "leading zeros": "0,05\n0,07\n0,10\n",
+}
 
 
 @pytest.mark.parametrize("name", UNCLEAR)
@@ -61,12 +68,18 @@ def test_commas_that_may_be_decimal(tmp_path, name):
 
 # Lists of points, or of whole numbers that are clearly in columns, and the last number of each line.
 CLEAR = {
-    "points": ("1.5\n2.5\n3\n", [1.5, 2.5, 3]), "two columns": ("400.0,10\n410.5,11\n", [10, 11]),
-    "a heading": ("band,noise\n420,58\n430,57\n", [58, 57]), "a count": ("1,9\n2,1\n3,4\n", [9, 1, 4]),
-    "from zero": ("0,9\n1,1\n", [9, 1]), "commas and blanks": ("400, 10\n410, 11\n", [10, 11]),
-    "semicolons": ("B1;0,5\nB2;0,75\n", [0.5, 0.75]), "tabs": ("1\t2,5E-1\n2\t7\n", [0.25, 7]), "whole": ("400 10\n410 11\n", [10, 11]),
-    "semicolons at ends": ("0,5;\n1,75;\n", [0.5, 1.75]), "named points": ("soil,0.5\nwater,2\n", [0.5, 2]),
-}  # fmt: skip
+    "points": ("1.5\n2.5\n3\n", [1.5, 2.5, 3]),
+    "two columns": ("400.0,10\n410.5,11\n", [10, 11]),
+    "a heading": ("band,noise\n420,58\n430,57\n", [58, 57]),
+    "a count": ("1,9\n2,1\n3,4\n", [9, 1, 4]),
+    "from zero": ("0,9\n1,1\n", [9, 1]),
+    "commas and blanks": ("400, 10\n410, 11\n", [10, 11]),
+    "semicolons": ("B1;0,5\nB2;0,75\n", [0.5, 0.75]),
+    "tabs": ("1\t2,5E-1\n2\t7\n", [0.25, 7]),
+    "whole": ("400 10\n410 11\n", [10, 11]),
+    "semicolons at ends": ("0,5;\n1,75;\n", [0.5, 1.75]),
+    "named points": ("soil,0.5\nwater,2\n", [0.5, 2]),
+}
 
 
 @pytest.mark.parametrize("name", CLEAR)

@@ -64,11 +64,17 @@ def test_a_header_named_after_the_whole_data_file(tmp_path):
 def test_scale_gain_offset_bad_bands_and_nodata(tmp_path):
     cube = open_cube(
         write_cube(
-            tmp_path / "x.hdr", np.arange(8, dtype=np.float32).reshape(2, 2, 2), data_gain_values="{2, 3}",
-            data_offset_values="{10, 20}", reflectance_scale_factor=100, bbl="{0, 1.0}", data_ignore_value="-1.23e34",
-            wavelength="{0.5,\n 2.4}", fwhm="{0.01, 0.02}",
+            tmp_path / "x.hdr",
+            np.arange(8, dtype=np.float32).reshape(2, 2, 2),
+            data_gain_values="{2, 3}",
+            data_offset_values="{10, 20}",
+            reflectance_scale_factor=100,
+            bbl="{0, 1.0}",
+            data_ignore_value="-1.23e34",
+            wavelength="{0.5,\n 2.4}",
+            fwhm="{0.01, 0.02}",
         )
-    )  # fmt: skip
+    )
     bands = choose_bands(cube, "good", None)
     assert (bands.index, bands.gain, bands.offset) == (1, 0.03, 0.2)
     assert cube.nodata == float(np.float32(-1.23e34)) != -1.23e34
@@ -111,14 +117,20 @@ def test_map_information_is_kept_to_the_letter(tmp_path):
     assert cube.fields["coordinate system string"] == WKT
 
 
-# What is wrong: a part of the header and what stands there instead (after it, where there is no part), or what is done to the header
-# and the data file, which returns the file to name where it is not the header; and what is said of it.
+# What is wrong: a part of the header and what stands there instead (after it, where there is no part), or what is done
+# to the header and the data file, which returns the file to name where it is not the header; and what is said of it.
 FAULTS = {
-    "truncated": (lambda path, image: image.write_bytes(image.read_bytes()[:-1]), "truncated: 239 bytes, but x.hdr promises 240"),
+    "truncated": (
+        lambda path, image: image.write_bytes(image.read_bytes()[:-1]),
+        "truncated: 239 bytes, but x.hdr promises 240",
+    ),
     "no data": (lambda path, image: image.unlink(), "no data file beside it"),
     "no header": (lambda path, image: path.unlink() or image, "no header beside it"),
     "two candidates": (lambda path, image: image.with_suffix(".dat").write_bytes(b""), "x.dat, x.img"),
-    "esri": (lambda path, image: path.write_text("BYTEORDER I\nLAYOUT BIL\nNROWS 4\nNCOLS 5\nNBANDS 6\nNBITS 16\n"), "ESRI"),
+    "esri": (
+        lambda path, image: path.write_text("BYTEORDER I\nLAYOUT BIL\nNROWS 4\nNCOLS 5\nNBANDS 6\nNBITS 16\n"),
+        "ESRI",
+    ),
     "not a header": (lambda path, image: path.write_bytes(b"\xff\xd8\xff" + bytes(100)), "not an ENVI header"),
     "tiff": (lambda path, image: image.write_bytes(b"II*\0" + image.read_bytes()), "is a TIFF, though x.hdr says"),
     "tif by name": (("interleave = bip", "interleave = tif"), "no data file beside it (looked for x.tif"),
@@ -135,7 +147,7 @@ FAULTS = {
     "offset": (("", "header offset = -8\n"), "negative"),
     "folder": (lambda path, image: path.parent, "is a folder"),
     "nothing": (lambda path, image: path.with_name("nothing.hdr"), "no such file"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", FAULTS)
@@ -327,7 +339,13 @@ def test_a_real_compressed_cube_is_its_plain_twin(data):
     "units, stored, fwhm, waves, widths",
     [
         ("Wavenumber", "{20000, 10000, 5000}", "{20, 10, 5}", [500, 1000, 2000], [0.5, 1, 2]),
-        ("GHz", "{599584.916, 299792.458, 149896.229}", "{599.584916, 299.792458, 149.896229}", [500, 1000, 2000], [0.5, 1, 2]),
+        (
+            "GHz",
+            "{599584.916, 299792.458, 149896.229}",
+            "{599.584916, 299.792458, 149.896229}",
+            [500, 1000, 2000],
+            [0.5, 1, 2],
+        ),
         ("MHz", "{599584916, 299792458, 149896229}", None, [500, 1000, 2000], None),
         ("Wavenumber", "{20000, 0, 5000}", None, None, None),
         ("Index", "{500, 1000, 2000}", "{1, 1, 1}", None, None),
@@ -350,7 +368,7 @@ def test_a_real_compressed_cube_is_its_plain_twin(data):
         ("Raman shift (cm-1)", "{500, 1000, 2000}", "{1, 1, 1}", None, None),
         ("Raman Shift", "{500, 1000, 2000}", None, None, None),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_wavelength_is_not_taken_for_nm(tmp_path, units, stored, fwhm, waves, widths):
     fields = {"wavelength": stored, "wavelength_units": units} | ({} if fwhm is None else {"fwhm": fwhm})
     path = write_cube(tmp_path / "x.hdr", np.ones((1, 1, 3), np.int16))
@@ -381,11 +399,18 @@ def test_a_library_fits_a_cube_in_wavenumbers(tmp_path):
 @pytest.mark.parametrize(
     "dtype, value, fine",
     [
-        ("int64", 2**53, True), ("int64", -(2**53), True), ("int64", 2**60, True), ("int64", -(2**63), True),
-        ("int64", 2**53 + 1, False), ("int64", -(2**53) - 1, False), ("int64", 2**63 - 1, False),
-        ("uint64", 2**63, True), ("uint64", 2**53 + 1, False), ("uint64", 2**64 - 1, False),
+        ("int64", 2**53, True),
+        ("int64", -(2**53), True),
+        ("int64", 2**60, True),
+        ("int64", -(2**63), True),
+        ("int64", 2**53 + 1, False),
+        ("int64", -(2**53) - 1, False),
+        ("int64", 2**63 - 1, False),
+        ("uint64", 2**63, True),
+        ("uint64", 2**53 + 1, False),
+        ("uint64", 2**64 - 1, False),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("interleave", ["bip", "bsq"])
 def test_whole_numbers_that_float64_rounds(tmp_path, dtype, value, fine, interleave):
     """Refused where they are read, and only these: fill values of a power of 2 are not."""

@@ -52,8 +52,14 @@ def written(folder, name):
 
 
 FORMATS = [
-    "envi-int16-bip-<", "envi-int16-bsq->", "envi-float32-bil->", "envi-float64-bsq-<", "gzip", *products.ARCHIVES, *products.WRITERS,
-]  # fmt: skip
+    "envi-int16-bip-<",
+    "envi-int16-bsq->",
+    "envi-float32-bil->",
+    "envi-float64-bsq-<",
+    "gzip",
+    *products.ARCHIVES,
+    *products.WRITERS,
+]
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +94,16 @@ def test_the_same_bytes_from_every_format(tmp_path, answers, name):
     )
 
 
-@pytest.mark.parametrize(("name", "recognised"), [
-    ("geotiff", "GeoTIFF"), ("enmap", "EnMAP L2A"), ("matlab5", "MATLAB v5"), ("matlab_flat", "MATLAB v5"),
-    ("matlab73", "MATLAB v7.3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "recognised"),
+    [
+        ("geotiff", "GeoTIFF"),
+        ("enmap", "EnMAP L2A"),
+        ("matlab5", "MATLAB v5"),
+        ("matlab_flat", "MATLAB v5"),
+        ("matlab73", "MATLAB v7.3"),
+    ],
+)
 def test_what_is_said_is_read(tmp_path, name, recognised):
     cube = open_cube(written(tmp_path, name)[0])
     assert (cube.format, cube.lines, cube.samples, cube.bands) == (recognised, *SCENE.Y.shape)
@@ -117,8 +129,17 @@ def test_a_tiff_behind_an_envi_header(tmp_path):
     """Whichever of the two is named; the header knows the wavelengths, the scale and what is missing."""
     with rasterio.open(tmp_path / "s.tif", "w", driver="GTiff", height=40, width=19, count=24, dtype="int16") as file:
         file.write(products.stored_as_int16(SCENE).transpose(2, 0, 1))
-    fields = {"samples": 19, "lines": 40, "bands": 24, "data type": 2, "interleave": "tif", "file type": "TIFF",
-              "wavelength": ENVI_FIELDS["wavelength"], "reflectance scale factor": 10000, "data ignore value": -9999}  # fmt: skip
+    fields = {
+        "samples": 19,
+        "lines": 40,
+        "bands": 24,
+        "data type": 2,
+        "interleave": "tif",
+        "file type": "TIFF",
+        "wavelength": ENVI_FIELDS["wavelength"],
+        "reflectance scale factor": 10000,
+        "data ignore value": -9999,
+    }
     header = "ENVI\n" + "".join(f"{key} = {value}\n" for key, value in fields.items())
     (tmp_path / "s.hdr").write_text(header)
     for name in ("s.hdr", "s.tif"):
@@ -134,10 +155,13 @@ def test_a_tiff_behind_an_envi_header(tmp_path):
 
 TRANSFORMS = {
     "north up": (rasterio.Affine(30.0, 0.0, 257000.0, 0.0, -30.0, 4112000.0), "EPSG:32611"),
-    "turned": (rasterio.Affine.translation(3e5, 4e6) @ rasterio.Affine.rotation(20) @ rasterio.Affine.scale(5, -5), "EPSG:32733"),
+    "turned": (
+        rasterio.Affine.translation(3e5, 4e6) @ rasterio.Affine.rotation(20) @ rasterio.Affine.scale(5, -5),
+        "EPSG:32733",
+    ),
     "degrees": (rasterio.Affine(0.01, 0.0, -117.0, 0.0, -0.01, 38.0), "EPSG:4326"),
     "not UTM": (rasterio.Affine(10.0, 0.0, 4e6, 0.0, -20.0, 3e6), "EPSG:3035"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", list(TRANSFORMS))
@@ -197,16 +221,25 @@ FAULTS = {
     "scribbled": ("s.tif", scribbled, "cannot be read"),
     "no tiff": ("s.tif", lambda path: path.write_bytes(b"II*\0nonsense"), "cannot be read as TIFF"),
     "complex": ("s.tif", of_complex, "type complex64; cubes have one real type"),
-    "enmap": (ENMAP, lambda path: enmap(path, lambda text: text.replace("<bandID", "<bandIX", 1).replace("</bandID", "</bandIX", 1)),
-              "describes 23 bands, but A-SPECTRAL_IMAGE.TIF has 24"),
+    "enmap": (
+        ENMAP,
+        lambda path: enmap(path, lambda text: text.replace("<bandID", "<bandIX", 1).replace("</bandID", "</bandIX", 1)),
+        "describes 23 bands, but A-SPECTRAL_IMAGE.TIF has 24",
+    ),
     "enmap xml": (ENMAP, lambda path: enmap(path, lambda _: "<level_X><a></level_X>"), "is not EnMAP's metadata"),
-    "two cubes": ("s.mat", lambda path: scipy.io.savemat(path, {"a": np.ones((2, 3, 5)), "b": np.ones((2, 3, 6))}),
-                  "more than one variable could be the cube; name it with `dataset`: a (2, 3, 5), b (2, 3, 6)"),
-    "flat": ("s.mat", lambda path: scipy.io.savemat(path, {"Y": np.ones((5, 12)), "nRow": 3, "nCol": 5}),
-             "'Y' has the shape (5, 12), but nRow x nCol is 3 x 5"),
+    "two cubes": (
+        "s.mat",
+        lambda path: scipy.io.savemat(path, {"a": np.ones((2, 3, 5)), "b": np.ones((2, 3, 6))}),
+        "more than one variable could be the cube; name it with `dataset`: a (2, 3, 5), b (2, 3, 6)",
+    ),
+    "flat": (
+        "s.mat",
+        lambda path: scipy.io.savemat(path, {"Y": np.ones((5, 12)), "nRow": 3, "nCol": 5}),
+        "'Y' has the shape (5, 12), but nRow x nCol is 3 x 5",
+    ),
     "no mat": ("s.mat", lambda path: path.write_bytes(MAT4), "no variable begins here, or it is cut short"),
     "mat 4": ("s.mat", lambda path: path.write_bytes(bytes(30)), "is named like MATLAB, but does not begin like it"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("name", "write", "said"), FAULTS.values(), ids=FAULTS)
@@ -366,8 +399,9 @@ def test_spectral_and_gdal_write_what_we_read(tmp_path):
     metadata = {"wavelength": SCENE.waves.tolist(), "wavelength units": "Nanometers", "data ignore value": -9999}
     spectral.io.envi.save_image(str(tmp_path / "p.hdr"), stored, metadata=metadata, interleave="bil")
     shape = {"height": 40, "width": 19, "count": 24, "dtype": "int16", "nodata": -9999}
-    with rasterio.open(tmp_path / "g.img", "w", driver="ENVI", crs="EPSG:32611",
-                       transform=TRANSFORMS["north up"][0], **shape) as file:  # fmt: skip
+    with rasterio.open(
+        tmp_path / "g.img", "w", driver="ENVI", crs="EPSG:32611", transform=TRANSFORMS["north up"][0], **shape
+    ) as file:
         file.write(stored.transpose(2, 0, 1))
     for name in ("p.hdr", "g.hdr"):
         cube = open_cube(tmp_path / name)
@@ -406,8 +440,12 @@ def test_a_swath_is_placed_on_its_map(tmp_path, form):
 def test_a_place_that_is_wrong_is_found(tmp_path, monkeypatch):
     """With digests that were made of it, as a fault of ours would."""
     products.emit(tmp_path / "s.nc", SCENE)
-    monkeypatch.setattr("unmix.io.placement.Placement.place", lambda self, swath, lines, fill: np.zeros(
-        (lines.stop - lines.start, swath.shape[1], self.shape[1]), np.float32))  # fmt: skip
+    monkeypatch.setattr(
+        "unmix.io.placement.Placement.place",
+        lambda self, swath, lines, fill: np.zeros(
+            (lines.stop - lines.start, swath.shape[1], self.shape[1]), np.float32
+        ),
+    )
     unmix.run(tmp_path / "s.nc", count=2, extract="vca", device="cpu", ortho=True, out_dir=tmp_path / "o")
     faults = verify(tmp_path / "o/s").faults
     assert len(faults) >= 20 and "not what the lookup table makes of abundance" in faults[0]

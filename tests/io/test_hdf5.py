@@ -80,10 +80,16 @@ def replace(file, name, value):
 
 
 @pytest.mark.parametrize("layout", rest_slow(["yxb", "ybx", "byx"], "ybx"))
-@pytest.mark.parametrize("filters", [
-    {}, {"compression": "gzip"}, {"compression": "gzip", "shuffle": True}, {"compression": "lzf"},
-    {"compression": "gzip", "shuffle": True, "fletcher32": True},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {},
+        {"compression": "gzip"},
+        {"compression": "gzip", "shuffle": True},
+        {"compression": "lzf"},
+        {"compression": "gzip", "shuffle": True, "fletcher32": True},
+    ],
+)
 def test_chunks_of_whole_bands_are_inflated_once(tmp_path, monkeypatch, layout, filters):
     """The same values and the same maps as in one read, whatever the filters; no chunk is read twice."""
     scene = products.truth(lines=21)
@@ -183,23 +189,42 @@ def test_what_is_wrong_is_said(tmp_path):
     changes = {
         "good": ("emit", lambda file: replace(file, "sensor_band_parameters/good_wavelengths", np.ones((24, 3)))),
         "endless": ("neon", lambda file: replace(file, "SJER/Reflectance/Metadata/Spectral_Data/Wavelength", None)),
-        "loop": ("aviris3", lambda file: replace(file, "reflectance/reflectance", h5py.SoftLink("/reflectance/reflectance"))),
+        "loop": (
+            "aviris3",
+            lambda file: replace(file, "reflectance/reflectance", h5py.SoftLink("/reflectance/reflectance")),
+        ),
         "place": ("neon", lambda file: replace(file, "SJER/Reflectance/Metadata/Coordinate_System", 5)),
-        "group": ("prisma", lambda file: file.move("HDFEOS/SWATHS/PRS_L2D_HCO/Data Fields/SWIR_Cube", "x/y")
-                  or file.create_group("HDFEOS/SWATHS/PRS_L2D_HCO/Data Fields/SWIR_Cube")),
-        "none": ("neon", lambda file: file["SJER/Reflectance/Reflectance_Data"].attrs.create("Scale_Factor", np.empty(0))),
-    }  # fmt: skip
+        "group": (
+            "prisma",
+            lambda file: (
+                file.move("HDFEOS/SWATHS/PRS_L2D_HCO/Data Fields/SWIR_Cube", "x/y")
+                or file.create_group("HDFEOS/SWATHS/PRS_L2D_HCO/Data Fields/SWIR_Cube")
+            ),
+        ),
+        "none": (
+            "neon",
+            lambda file: file["SJER/Reflectance/Reflectance_Data"].attrs.create("Scale_Factor", np.empty(0)),
+        ),
+    }
     for name, (product, change) in changes.items():
         products.WRITERS[product](tmp_path / f"{name}.h5", scene)
         with h5py.File(tmp_path / f"{name}.h5", "a") as file:
             change(file)
     assert open_cube(tmp_path / "place.h5").fields == {}
     for name, says in (
-        ("good", "72 good_wavelengths for 24 bands"), ("endless", "1000000000000 wavelengths for 24 bands"),
-        ("loop", "damaged"), ("group", "is not uint16"), ("none", "damaged"), ("cut", "cannot be read as HDF5"),
-        ("text", "does not begin like HDF5"), ("other", "/deep/cube (2, 3, 4)"), ("count", "5 wavelengths for 24 bands"),
-        ("scale", "give `scale`"), ("flat", "three axes"), ("words", "of type"),
-    ):  # fmt: skip
+        ("good", "72 good_wavelengths for 24 bands"),
+        ("endless", "1000000000000 wavelengths for 24 bands"),
+        ("loop", "damaged"),
+        ("group", "is not uint16"),
+        ("none", "damaged"),
+        ("cut", "cannot be read as HDF5"),
+        ("text", "does not begin like HDF5"),
+        ("other", "/deep/cube (2, 3, 4)"),
+        ("count", "5 wavelengths for 24 bands"),
+        ("scale", "give `scale`"),
+        ("flat", "three axes"),
+        ("words", "of type"),
+    ):
         refused(CubeError, says.replace("(", r"\(").replace(")", r"\)"), open_cube, tmp_path / f"{name}.h5")
 
 
@@ -256,9 +281,14 @@ def test_windows_of_neon_are_bad_bands(tmp_path):
 
 @pytest.mark.parametrize(
     ("windows", "bad", "says"),
-    [([[1.0, 2.0], [1790.0, 1955.0]], [16, 17], False), ([[1.0, 2.0], "1340, 1445"], None, True), ([], None, False),
-     ([[1340.0], [1790.0, 1955.0]], [16, 17], True), ([[1.0, 2.0], [2000.0, 1900.0]], None, True)],
-)  # fmt: skip
+    [
+        ([[1.0, 2.0], [1790.0, 1955.0]], [16, 17], False),
+        ([[1.0, 2.0], "1340, 1445"], None, True),
+        ([], None, False),
+        ([[1340.0], [1790.0, 1955.0]], [16, 17], True),
+        ([[1.0, 2.0], [2000.0, 1900.0]], None, True),
+    ],
+)
 def test_windows_of_neon_as_they_may_be(tmp_path, windows, bad, says):
     products.neon(tmp_path / "n.h5", products.truth())
     with h5py.File(tmp_path / "n.h5", "a") as file:

@@ -227,10 +227,13 @@ def test_passwords_of_netrc(folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
         ({logins.TOKEN: SECRET, logins.HOSTS: "[::1]:99"}, "http://[::1]:99", BEARER),
         ({logins.TOKEN: SECRET, logins.HOSTS: "10.0.0.1"}, "http://10.0.0.1", ""),
         ({logins.TOKEN: SECRET, logins.HOSTS: "127.0.0.1:9", "http_proxy": "http://p:1"}, "http://127.0.0.1:9", ""),
-        ({logins.TOKEN: SECRET, logins.HOSTS: "127.0.0.1:9", "http_proxy": "http://p:1", "no_proxy": "127.0.0.1"},
-         "http://127.0.0.1:9", BEARER),
+        (
+            {logins.TOKEN: SECRET, logins.HOSTS: "127.0.0.1:9", "http_proxy": "http://p:1", "no_proxy": "127.0.0.1"},
+            "http://127.0.0.1:9",
+            BEARER,
+        ),
     ],
-)  # fmt: skip
+)
 def test_whom_a_login_is_sent_to(given: dict, place: str, header: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in given.items():
         monkeypatch.setenv(name, value)

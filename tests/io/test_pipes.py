@@ -210,7 +210,8 @@ def test_what_is_no_file_is_refused_at_once(name, place, kind, world, tmp_path):
     odd, out = make(kind, tmp_path / "odd"), tmp_path / "out"
     out.mkdir()
     error = ended_by(words_with(name, place, odd, world, out))
-    # Elsewhere an option may not be read; folders may be stores or archives, a log may go to a device, and `check` says what is wrong.
+    # Elsewhere an option may not be read; folders may be stores or archives, a log may go to a device, and `check` says
+    # what is wrong.
     if FIRST[place] == name and (name, place) not in UNREAD and kind in ("pipe", "link"):
         assert error is not None and str(error)
 

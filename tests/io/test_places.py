@@ -50,8 +50,14 @@ PLACES = {
 }
 
 
-WHERE = [*(("mask", name) for name in PLACES), *((option, name) for option in ("extract_mask", "mask_out")
-                                                for name in ("a line north", "another zone", "the same"))]  # fmt: skip
+WHERE = [
+    *(("mask", name) for name in PLACES),
+    *(
+        (option, name)
+        for option in ("extract_mask", "mask_out")
+        for name in ("a line north", "another zone", "the same")
+    ),
+]
 
 
 @pytest.mark.parametrize(("option", "name"), WHERE)
@@ -86,8 +92,17 @@ def test_other_rasters(tmp_path, scene, kind, name):
 
 
 def test_a_mask_of_a_part_lies_where_the_part_does(tmp_path, scene):
-    with rasterio.open(tmp_path / "m.tif", "w", driver="GTiff", height=4, width=5, count=1, dtype="uint8", crs="EPSG:32632",
-                       transform=from_origin(500000 + 2 * 30, 5000000 - 6 * 30, 30, 30)) as file:  # fmt: skip
+    with rasterio.open(
+        tmp_path / "m.tif",
+        "w",
+        driver="GTiff",
+        height=4,
+        width=5,
+        count=1,
+        dtype="uint8",
+        crs="EPSG:32632",
+        transform=from_origin(500000 + 2 * 30, 5000000 - 6 * 30, 30, 30),
+    ) as file:
         file.write(np.ones((1, 4, 5), np.uint8))
     mask = str(tmp_path / "m.tif")
     assert open_scene(scene, ReadOptions(mask=mask, lines="6:10", samples="2:7", bands="all")).cube.lines == 4

@@ -14,11 +14,18 @@ from unmix.settings.presets import FILE_NAMES, OF_FORMATS, PRESETS, preset_of
 
 # First and last wavelength (nm), number of bands, and the stored value of a reflectance of 0.5.
 SENSORS = {
-    "aviris": (365, 2496, 224, 5000), "aviris-ng": (377, 2501, 425, 0.5), "aviris-3": (390, 2493, 284, 0.5),
-    "aviris-5": (378, 2493, 285, 0.5), "desis": (401, 999, 235, 5000), "enmap": (418, 2445, 224, 0.5),
-    "hymap": (437, 2485, 126, 5000), "neon": (384, 2512, 426, 0.5), "prisma": (402, 2497, 234, 0.5),
-    "tanager": (376, 2500, 426, 0.5), "wyvern": (445, 869, 31, 0.5),
-}  # fmt: skip
+    "aviris": (365, 2496, 224, 5000),
+    "aviris-ng": (377, 2501, 425, 0.5),
+    "aviris-3": (390, 2493, 284, 0.5),
+    "aviris-5": (378, 2493, 285, 0.5),
+    "desis": (401, 999, 235, 5000),
+    "enmap": (418, 2445, 224, 0.5),
+    "hymap": (437, 2485, 126, 5000),
+    "neon": (384, 2512, 426, 0.5),
+    "prisma": (402, 2497, 234, 0.5),
+    "tanager": (376, 2500, 426, 0.5),
+    "wyvern": (445, 869, 31, 0.5),
+}
 
 
 @pytest.mark.parametrize("name", SENSORS)
@@ -42,7 +49,8 @@ def test_of_each_sensor(tmp_path, name):
     np.testing.assert_array_equal(np.setdiff1d(np.arange(bands), scene.bands.index), np.flatnonzero(water))
 
 
-# Presets with an offset, or its absence: scale and offset as their archives document them, (stored value) / scale + offset.
+# Presets with an offset, or its absence: scale and offset as their archives document them, (stored value) / scale +
+# offset.
 SHIFTED = {"landsat-c2": (1 / 2.75e-5, -0.2), "sentinel-2": (10000, -0.1), "sentinel-2-n03": (10000, 0)}
 
 
@@ -97,20 +105,29 @@ def test_what_is_given_comes_first():
 
 # A name as each archive gives it, and one that is like it.
 ARCHIVED = {
-    "aviris": ("f970619t01p02_r02_sc02.a.rfl", "f97.hdr"), "aviris-ng": ("ang20140912t192359_corr_v1c_img", "angle2014.hdr"),
+    "aviris": ("f970619t01p02_r02_sc02.a.rfl", "f97.hdr"),
+    "aviris-ng": ("ang20140912t192359_corr_v1c_img", "angle2014.hdr"),
     "aviris-3": ("AV320240925t183012_005_L2A_OE_RFL_ORT.nc", "av3.hdr"),
-    "aviris-5": ("AV520250315t190120_000_L2A_RFL.nc", "av52.hdr"), "desis": ("DESIS-HSI-L2A-DT0864-SPECTRAL_IMAGE.tif", "desis.tif"),
+    "aviris-5": ("AV520250315t190120_000_L2A_RFL.nc", "av52.hdr"),
+    "desis": ("DESIS-HSI-L2A-DT0864-SPECTRAL_IMAGE.tif", "desis.tif"),
     "emit": ("EMIT_L2A_RFL_001_20230729T192159_2321013_003.nc", "EMIT_L2A_MASK_001_x.nc"),
-    "enmap": ("ENMAP01-____L2A-DT0000001049_20220612T105735Z-SPECTRAL_IMAGE.TIF", "EnMAP01_Berlin_Urban_Gradient_2009.hdr"),
+    "enmap": (
+        "ENMAP01-____L2A-DT0000001049_20220612T105735Z-SPECTRAL_IMAGE.TIF",
+        "EnMAP01_Berlin_Urban_Gradient_2009.hdr",
+    ),
     "landsat-c2": ("LC08_L2SP_193027_20220614_20220617_02_T1_SR_B4.TIF", "LC08_L1TP_193027_20220614_02_T1_B4.TIF"),
-    "hymap": ("2003_HyMap_cuprite.hdr", "hyperion.hdr"), "neon": ("NEON_D17_SJER_DP3_256000_4106000_reflectance.h5", "neonhs_ex.h5"),
+    "hymap": ("2003_HyMap_cuprite.hdr", "hyperion.hdr"),
+    "neon": ("NEON_D17_SJER_DP3_256000_4106000_reflectance.h5", "neonhs_ex.h5"),
     "pace-oci": ("PACE_OCI.20240705T172045.L2.SFREFL.V3_0.NRT.nc", "PACE_OCI.20240705T172045.L2.OC_AOP.nc"),
     "prisma": ("PRS_L2D_STD_20200321105023_20200321105028_0001.he5", "PRS_L1_STD_20200321.he5"),
-    "sentinel-2": ("S2A_MSIL2A_20230612T101601_N0509_R065_T32TQM_20230612T161600.tif", "S2A_MSIL1C_20230612T101601_N0509.tif"),
+    "sentinel-2": (
+        "S2A_MSIL2A_20230612T101601_N0509_R065_T32TQM_20230612T161600.tif",
+        "S2A_MSIL1C_20230612T101601_N0509.tif",
+    ),
     "sentinel-2-n03": ("S2B_MSIL2A_20211230T101329_N0301_R022_T32TQM.tif", "S2.tif"),
     "tanager": ("20250513_123211_17_4001_ortho_sr_hdf5.h5", "20250513_123211_17_4001_basic_radiance_hdf5.h5"),
     "wyvern": ("wyvern_dragonette-001_20240808T172450_9a1b.tiff", "dragonette.tiff"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ARCHIVED)

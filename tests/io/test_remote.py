@@ -141,14 +141,17 @@ def changed(file: Path, later: float = 5.0) -> None:
 
 # Caches ignore conditions, or break off; some name a version with HEAD and none with a part of the file.
 SERVERS = {
-    "honoured": {}, "ignored": {"conditions": False}, "ignored and broken": {"conditions": False, "failing": {"drop": 1}},
+    "honoured": {},
+    "ignored": {"conditions": False},
+    "ignored and broken": {"conditions": False, "failing": {"drop": 1}},
     "bare parts": {"conditions": False, "bare_parts": True},
-}  # fmt: skip
+}
 CHANGED = [(validators, server, at) for validators in VALIDATORS for server in SERVERS for at in (1, 3)]
 QUICKLY = [
     *((one, server, 3) for one in VALIDATORS for server in ("ignored", "bare parts")),
-    *((VALIDATORS[1], server, 3) for server in SERVERS), (VALIDATORS[0], "bare parts", 1),
-]  # fmt: skip
+    *((VALIDATORS[1], server, 3) for server in SERVERS),
+    (VALIDATORS[0], "bare parts", 1),
+]
 
 
 @pytest.mark.parametrize(("validators", "server", "at"), rest_slow(CHANGED, *QUICKLY))
@@ -174,9 +177,11 @@ def test_parts_without_validators(large: Path, validators: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize(
     ("url", "message"),
-    [("http://127.0.0.1:{port}/x.hdr", "127.0.0.1:{port} does not answer: connection refused; "),
-     ("http://nosuch.invalid/x.hdr", "nosuch.invalid does not answer: no such host; ")],
-)  # fmt: skip
+    [
+        ("http://127.0.0.1:{port}/x.hdr", "127.0.0.1:{port} does not answer: connection refused; "),
+        ("http://nosuch.invalid/x.hdr", "nosuch.invalid does not answer: no such host; "),
+    ],
+)
 def test_server_that_is_off(tmp_path: Path, url: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line, with the name of the host."""
     monkeypatch.setattr("unmix.io.remote.store.FIRST_PERSEVERANCE", 0.2)
@@ -244,9 +249,13 @@ def test_line_that_is_silent(large: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [("misplaced", "reading failed at byte 0: Requested"), ("more", r"sends more than it is asked for|reading failed"),
-     ("gzip", "as gzip"), ("multipart", "reading failed at byte 0")],
-)  # fmt: skip
+    [
+        ("misplaced", "reading failed at byte 0: Requested"),
+        ("more", r"sends more than it is asked for|reading failed"),
+        ("gzip", "as gzip"),
+        ("multipart", "reading failed at byte 0"),
+    ],
+)
 def test_answers_that_are_not_what_was_asked_for(large: Path, kind: str, message: str) -> None:
     with serving(large, failing={kind: 1}) as server, pytest.raises(CubeError, match=message) as error:
         fetched_from(server.url)
@@ -258,12 +267,15 @@ def test_redirects_are_followed(large: Path) -> None:
         assert fetched_from(server.url) == (large / "x.bin").read_bytes()
 
 
-# Ways of a server that cost time at most: it fails now and then, hides what it lacks as buckets do that may not be listed, is away for
-# some seconds, or knows no byte ranges, so that small files are fetched whole.
+# Ways of a server that cost time at most: it fails now and then, hides what it lacks as buckets do that may not be
+# listed, is away for some seconds, or knows no byte ranges, so that small files are fetched whole.
 WAYS = {
-    "sound": {}, "failing": {"failing": FAILURES}, "hides": {"absent": 403}, "away": {"outage": (5, 4.0)},
+    "sound": {},
+    "failing": {"failing": FAILURES},
+    "hides": {"absent": 403},
+    "away": {"outage": (5, 4.0)},
     "no ranges": {"ranges": False},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -337,7 +349,8 @@ def test_other_formats(tmp_path: Path, name: str, failing: dict[str, int], monke
         for first in range(0, 400, 70):
             lines = slice(first, min(first + 70, 400))
             np.testing.assert_array_equal(here.read(lines, buffers[0]), there.read(lines, buffers[1]))
-        # Opening takes some requests, and the data few: pages that lie together are one request, chunks are never asked for singly.
+        # Opening takes some requests, and the data few: pages that lie together are one request, chunks are never asked
+        # for singly.
         assert len(server.requests) < 60
 
 
@@ -558,8 +571,11 @@ def test_names_of_urls() -> None:
     path = located("s3://bucket/a/b.hdr")
     assert isinstance(path, RemotePath)
     assert [str(path), str(path.with_suffix(".img")), str(path.parent / "c"), path.key] == [
-        "s3://bucket/a/b.hdr", "s3://bucket/a/b.img", "s3://bucket/a/c", "a/b.hdr",
-    ]  # fmt: skip
+        "s3://bucket/a/b.hdr",
+        "s3://bucket/a/b.img",
+        "s3://bucket/a/c",
+        "a/b.hdr",
+    ]
     assert (
         pickle.loads(pickle.dumps(path))
         == path

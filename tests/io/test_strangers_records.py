@@ -46,11 +46,18 @@ def commands(run: Path) -> list[list[object]]:
     """Return all commands that read a finished run."""
     out = run.parent.parent / "out"
     return [
-        ["report", run], ["report", run.parent], ["verify", run], ["verify", run, "--all"], ["status", run],
+        ["report", run],
+        ["report", run.parent],
+        ["verify", run],
+        ["verify", run, "--all"],
+        ["status", run],
         ["plot", run, "-o", f"{out}.png"],
-        ["plot", run, "--at", "1,1", "-o", f"{out}-2.png"], ["compare", run, run], ["compare", run, run, "-o", f"{out}.html"],
-        ["export", run, "-f", "hdf5", "-o", out], ["stac", run],
-    ]  # fmt: skip
+        ["plot", run, "--at", "1,1", "-o", f"{out}-2.png"],
+        ["compare", run, run],
+        ["compare", run, run, "-o", f"{out}.html"],
+        ["export", run, "-f", "hdf5", "-o", out],
+        ["stac", run],
+    ]
 
 
 def tried(words: list[object]) -> str:

@@ -32,10 +32,15 @@ def tied(request, tmp_path):
     bad = np.ones(21, int)
     bad[[2, 10]] = 0
     path = write_cube(
-        tmp_path / "x.hdr", stored, request.param, data_ignore_value=-9999, reflectance_scale_factor=10000,
-        wavelength="{" + ", ".join(f"{w:g}" for w in WAVES) + "}", wavelength_units="nanometers",
+        tmp_path / "x.hdr",
+        stored,
+        request.param,
+        data_ignore_value=-9999,
+        reflectance_scale_factor=10000,
+        wavelength="{" + ", ".join(f"{w:g}" for w in WAVES) + "}",
+        wavelength_units="nanometers",
         bbl="{" + ", ".join(map(str, bad)) + "}",
-    )  # fmt: skip
+    )
     return path, tmp_path / "library.csv", stored
 
 

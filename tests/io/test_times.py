@@ -87,8 +87,14 @@ def test_a_run_of_all_dates(tmp_path, values):
     assert f"{path}#2023-04-15: " in said
     for k, date in ((0, "2023-03-16"), (2, "2023-05-20")):
         stored = np.where(np.isnan(Y[k]), -9, np.round(Y[k], 4)).astype(np.float32)
-        unmix.run(write_cube(tmp_path / "one.hdr", stored, data_ignore_value=-9), endmembers=library, method="fcls",
-                  out_dir=tmp_path / "ones", device="cpu", overwrite=True)  # fmt: skip
+        unmix.run(
+            write_cube(tmp_path / "one.hdr", stored, data_ignore_value=-9),
+            endmembers=library,
+            method="fcls",
+            out_dir=tmp_path / "ones",
+            device="cpu",
+            overwrite=True,
+        )
         alone, found = (read_map(stem, "abundance") for stem in (tmp_path / "ones/one", tmp_path / f"maps/s_{date}"))
         np.testing.assert_allclose(found, alone, atol=1e-4)
         assert verify(tmp_path / f"maps/s_{date}", everything=True).faults == []

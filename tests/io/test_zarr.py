@@ -180,23 +180,40 @@ def changed(path, **about):
 
 def test_coordinates_that_are_scaled(tmp_path):
     cube = changed(
-        tmp_path / "s.zarr", wavelength={"scale_factor": 1e-4}, x={"scale_factor": 30.0, "add_offset": 257015.0},
+        tmp_path / "s.zarr",
+        wavelength={"scale_factor": 1e-4},
+        x={"scale_factor": 30.0, "add_offset": 257015.0},
         y={"scale_factor": -30.0, "add_offset": 4111985.0},
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(cube.wavelengths, SCENE.waves, atol=0.06)
     assert cube.fields["map info"].startswith("UTM, 1, 1, 257000.0, 4112000.0, 30.0, 30.0, 11")
 
 
 MAPPED = {
     "turned": ({"GeoTransform": "257000 30 1 4112000 1 -30"}, {}, None, "its map is turned"),
-    "turned too": ({"GeoTransform": "257000 30 1 4112000 1 -30"}, {"x": np.arange(19.0), "y": -np.arange(40.0)}, None, "turned"),
-    "stale": ({"GeoTransform": "254000 30 0 4112000 0 -30"}, {}, (257000.0, 4112000.0, 30.0), "are elsewhere than its transform"),
+    "turned too": (
+        {"GeoTransform": "257000 30 1 4112000 1 -30"},
+        {"x": np.arange(19.0), "y": -np.arange(40.0)},
+        None,
+        "turned",
+    ),
+    "stale": (
+        {"GeoTransform": "254000 30 0 4112000 0 -30"},
+        {},
+        (257000.0, 4112000.0, 30.0),
+        "are elsewhere than its transform",
+    ),
     "the same": ({"GeoTransform": "257000 30 0 4112000 0 -30"}, {}, (257000.0, 4112000.0, 30.0), None),
     "with commas": ({"GeoTransform": "257000, 30, 0, 4112000, 0, -30"}, {}, (257000.0, 4112000.0, 30.0), None),
     "no transform": ({"GeoTransform": None}, {}, (257000.0, 4112000.0, 30.0), None),
     "north": ({}, {"y": 4110815.0 + 30 * np.arange(40)}, None, "do not run south"),
-    "km": ({}, {"x": 257.015 + 0.03 * np.arange(19), "y": 4111.985 - 0.03 * np.arange(40)}, (257000.0, 4112000.0, 30.0), None),
-}  # fmt: skip
+    "km": (
+        {},
+        {"x": 257.015 + 0.03 * np.arange(19), "y": 4111.985 - 0.03 * np.arange(40)},
+        (257000.0, 4112000.0, 30.0),
+        None,
+    ),
+}
 
 
 @pytest.mark.parametrize(("said", "is_known"), [("EPSG:32611", True), ("local", False)])
@@ -228,9 +245,17 @@ def test_places(tmp_path, name):
 
 
 ATTRIBUTES = {
-    "ome": "abc", "multiscales": [1], "stac_discovery": None, "omero": {"channels": 3}, "_eopf_attrs": {"scale_factor": None},
-    "grid_mapping": 7, "spatial:transform": None, "map_info": "see the website", "band_names": 5, "proj:epsg": "x",
-}  # fmt: skip
+    "ome": "abc",
+    "multiscales": [1],
+    "stac_discovery": None,
+    "omero": {"channels": 3},
+    "_eopf_attrs": {"scale_factor": None},
+    "grid_mapping": 7,
+    "spatial:transform": None,
+    "map_info": "see the website",
+    "band_names": 5,
+    "proj:epsg": "x",
+}
 
 
 @pytest.mark.parametrize("name", rest_slow(ATTRIBUTES, "ome", "multiscales", "grid_mapping", "proj:epsg"))
@@ -333,8 +358,13 @@ def test_missing_chunks_are_said(tmp_path, caplog):
     for blank in (0.0, -9999.0):
         folder = tmp_path / f"{blank:g}.zarr"
         array = zarr.create_array(
-            folder, shape=values.shape, dtype="float32", chunks=(8, 19, 24), fill_value=blank, attributes={"_FillValue": -9999.0}
-        )  # fmt: skip
+            folder,
+            shape=values.shape,
+            dtype="float32",
+            chunks=(8, 19, 24),
+            fill_value=blank,
+            attributes={"_FillValue": -9999.0},
+        )
         array[...] = values
         shutil.rmtree(folder / "c/1")
         problems = open_cube(folder, "/:yxb").problems

@@ -20,7 +20,8 @@ numcodecs = pytest.importorskip("numcodecs")
 
 SHAPE, MIB = (4, 64, 64), 2**20
 VALUES = np.random.default_rng(0).random(SHAPE).astype("f4")
-# Opens stores and reads them; a line for each that is refused. In a process of its own, since a test must not wait for ever.
+# Opens stores and reads them; a line for each that is refused. In a process of its own, since a test must not wait for
+# ever.
 READ = """
 import sys, unmix
 from unmix.io.cube import read_lines
@@ -135,12 +136,25 @@ def unsized(raw: bytes) -> bytes:
 
 
 PACKERS = {
-    "gzip": numcodecs.GZip().encode, "zlib": numcodecs.Zlib().encode, "bz2": numcodecs.BZ2().encode, "lzma": numcodecs.LZMA().encode,
-    "zstd": numcodecs.Zstd().encode, "zstd without size": unsized, "blosc": numcodecs.Blosc().encode, "lz4": numcodecs.LZ4().encode,
+    "gzip": numcodecs.GZip().encode,
+    "zlib": numcodecs.Zlib().encode,
+    "bz2": numcodecs.BZ2().encode,
+    "lzma": numcodecs.LZMA().encode,
+    "zstd": numcodecs.Zstd().encode,
+    "zstd without size": unsized,
+    "blosc": numcodecs.Blosc().encode,
+    "lz4": numcodecs.LZ4().encode,
     "zstd twice": lambda raw: unsized(bytes(8)) + unsized(raw),
-}  # fmt: skip
-V2 = {"gzip": numcodecs.GZip(), "zlib": numcodecs.Zlib(), "bz2": numcodecs.BZ2(), "lzma": numcodecs.LZMA(), "zstd": numcodecs.Zstd(),
-      "blosc": numcodecs.Blosc(), "lz4": numcodecs.LZ4()}  # fmt: skip
+}
+V2 = {
+    "gzip": numcodecs.GZip(),
+    "zlib": numcodecs.Zlib(),
+    "bz2": numcodecs.BZ2(),
+    "lzma": numcodecs.LZMA(),
+    "zstd": numcodecs.Zstd(),
+    "blosc": numcodecs.Blosc(),
+    "lz4": numcodecs.LZ4(),
+}
 V3 = {"gzip": zarr.codecs.GzipCodec(), "zstd": zarr.codecs.ZstdCodec(), "blosc": zarr.codecs.BloscCodec()}
 KINDS = (
     [(2, name) for name in V2]

@@ -53,10 +53,11 @@ def test_names_and_classes_of_a_table(two):
     command("library", "table", folder / "n.csv", table, "--overwrite")
     assert "clay,,soil" in table.read_text()
     for text, fault in (
-        ("name,class\nem 9,x\n", "row 2: 'em 9' is no spectrum"), ("name,class\nem 1,x\nem 1,y\n", "row 3: 'em 1' is named twice"),
+        ("name,class\nem 9,x\n", "row 2: 'em 9' is no spectrum"),
+        ("name,class\nem 1,x\nem 1,y\n", "row 3: 'em 1' is named twice"),
         ("name,new name\nem 1,em 2\n", "two spectra get the name 'em 2'"),
         ("name\nem 1\n", "has no column 'new name' or 'class'; a table of names"),
-    ):  # fmt: skip
+    ):
         table.write_text(text)
         _, err = command("library", "rename", folder / "a.csv", table, folder / "o.csv", code=3)
         assert fault in err and not (folder / "o.csv").exists()

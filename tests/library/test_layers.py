@@ -55,9 +55,16 @@ def test_layers(tmp_path, scene):
     for layer, file in own.items():
         about, _, shapes, values = raw.read(file)
         raw.write(
-            other, shapes, values, about["fields"], geometry_type=about["geometry_type"], crs=about["crs"], driver="GPKG",
-            layer=layer, append=other.exists(),
-        )  # fmt: skip
+            other,
+            shapes,
+            values,
+            about["fields"],
+            geometry_type=about["geometry_type"],
+            crs=about["crs"],
+            driver="GPKG",
+            layer=layer,
+            append=other.exists(),
+        )
     with pytest.raises(unmix.CubeError, match=r"has 2 layers; name one as .*both.gpkg:LAYER: areas, plots"):
         built(scene[0], "polygons", other, column="kind")
     with pytest.raises(unmix.CubeError, match="has no layer 'fields'; name one as"):
@@ -109,8 +116,11 @@ def stranger(kind, folder, server):
     raw.write(path, shapes, values, ["kind"], driver=driver[ending], **own)
     if ending == "gpkg":
         with contextlib.closing(sqlite3.connect(path)) as opened, opened:
-            opened.execute("CREATE VIEW v AS SELECT * FROM fields" if how == "view" else
-                           "ALTER TABLE fields ADD COLUMN q TEXT AS (upper('x'))")  # fmt: skip
+            opened.execute(
+                "CREATE VIEW v AS SELECT * FROM fields"
+                if how == "view"
+                else "ALTER TABLE fields ADD COLUMN q TEXT AS (upper('x'))"
+            )
     elif ending == "shp":
         (folder / "other").mkdir()
         path.with_suffix(".dbf").rename(folder / "other/x.dbf")
@@ -149,13 +159,20 @@ def server():
 
 
 LEADS = {
-    "fields.gml vrt": "neither KML nor GML", "fields.kml vrt": "neither KML nor GML", "fields.shp vrt": "neither KML nor GML",
-    "fields.zip vrt": "neither KML nor GML", "fields.json url": "is not asked for", "fields.json file": "is not asked for",
-    "fields.json grid": "is not asked for", "fields.kml network": "its NetworkLink leads elsewhere",
-    "fields.gml xlink": "its interior leads elsewhere", "fields.gml srs": "is not known by that name",
-    "fields.gpkg view": "has views or tables that are made of others (v)", "fields.gpkg function": "made of others (fields)",
+    "fields.gml vrt": "neither KML nor GML",
+    "fields.kml vrt": "neither KML nor GML",
+    "fields.shp vrt": "neither KML nor GML",
+    "fields.zip vrt": "neither KML nor GML",
+    "fields.json url": "is not asked for",
+    "fields.json file": "is not asked for",
+    "fields.json grid": "is not asked for",
+    "fields.kml network": "its NetworkLink leads elsewhere",
+    "fields.gml xlink": "its interior leads elsewhere",
+    "fields.gml srs": "is not known by that name",
+    "fields.gpkg view": "has views or tables that are made of others (v)",
+    "fields.gpkg function": "made of others (fields)",
     "fields.shp link": "is a link to another folder",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", LEADS)
@@ -189,8 +206,9 @@ def test_packed_polygons_and_what_only_adorns_them(tmp_path, scene, server):
     ring = [" ".join(f"{x!r},{y!r}" for x, y in one["geometry"]["coordinates"][0]) for one in degrees]
     marks = "".join(
         f"<Placemark><name>{name}</name><styleUrl>{server[0]}/s#a</styleUrl><Polygon><outerBoundaryIs><LinearRing><coordinates>{one}"
-        "</coordinates></LinearRing></outerBoundaryIs></Polygon></Placemark>" for name, one in zip(("007", "08"), ring)
-    )  # fmt: skip
+        "</coordinates></LinearRing></outerBoundaryIs></Polygon></Placemark>"
+        for name, one in zip(("007", "08"), ring)
+    )
     (tmp_path / "f.kml").write_text(f'<kml xmlns="http://www.opengis.net/kml/2.2"><Document>{marks}</Document></kml>')
     for name, column in (("f.gml", "kind"), ("f.zip", "kind"), ("f.kml", "Name")):
         found = built(scene[0], "polygons", tmp_path / name, column=column)

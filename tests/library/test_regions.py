@@ -26,9 +26,14 @@ def scene(tmp_path):
     stored = np.random.default_rng(0).integers(100, 9000, (LINES, SAMPLES, L)).astype(np.int16)
     stored[2, 2, 3] = -1
     path = write_cube(
-        tmp_path / "x.hdr", stored, data_ignore_value=-1, reflectance_scale_factor=10000, map_info=MAP,
-        wavelength=WAVES, wavelength_units="nm",
-    )  # fmt: skip
+        tmp_path / "x.hdr",
+        stored,
+        data_ignore_value=-1,
+        reflectance_scale_factor=10000,
+        map_info=MAP,
+        wavelength=WAVES,
+        wavelength_units="nm",
+    )
     return path, stored / 10000
 
 

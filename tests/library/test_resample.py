@@ -73,9 +73,13 @@ def test_a_gap_in_the_channels_is_an_error(tmp_path):
     words = {"method": "nnls", "device": "cpu", "browse": False}
     error = refused(unmix.LibraryError, None, unmix.run, cube, endmembers=lib, **words)
     assert text in str(error.value) and "`across_gaps`" in str(error.value)
-    for command in (["run", cube, "-e", lib], ["mesma", cube, "-e", lib],
-                    ["nmf", cube, "-e", lib],
-                    ["library", "resample", lib, cube, tmp_path / "r.csv"], ["check", cube, "-e", lib]):  # fmt: skip
+    for command in (
+        ["run", cube, "-e", lib],
+        ["mesma", cube, "-e", lib],
+        ["nmf", cube, "-e", lib],
+        ["library", "resample", lib, cube, tmp_path / "r.csv"],
+        ["check", cube, "-e", lib],
+    ):
         result = CliRunner().invoke(cli, list(map(str, command)), standalone_mode=False)
         assert text in f"{result.output} {result.exception}"
     assert not unmix.check(cube, lib)["sound"]

@@ -91,9 +91,13 @@ def test_axes_of_one_length(splib07):
 WAVES = np.arange(420.0, 700.0, 70.0)
 VALUES = np.random.default_rng(0).random((4, 3)).round(4)
 HEADS = {
-    "nm": ("wavelength", WAVES), "µm": ("Wavelength (µm)", WAVES / 1000), "um": ("wavelength_um", WAVES / 1000),
-    "guessed": ("x", WAVES / 1000), "descending": ("Wavelength (nm)", WAVES[::-1]), "long": ("wavelength (micrometers)", WAVES / 1000),
-}  # fmt: skip
+    "nm": ("wavelength", WAVES),
+    "µm": ("Wavelength (µm)", WAVES / 1000),
+    "um": ("wavelength_um", WAVES / 1000),
+    "guessed": ("x", WAVES / 1000),
+    "descending": ("Wavelength (nm)", WAVES[::-1]),
+    "long": ("wavelength (micrometers)", WAVES / 1000),
+}
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])

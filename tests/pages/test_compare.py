@@ -471,9 +471,14 @@ def test_the_word_for_the_agreement(tmp_path):
 
     pair = {"r2": 0.9}
     for sre, pairs, only_b, word in (
-        (12.0, [pair], [], "good"), (12.0, [pair, {"r2": 0.2}], [], "fair"), (12.0, [pair, {"r2": None}], [], "good"),
-        (12.0, [pair], ["road"], "fair"), (5.0, [pair], [], "fair"), (5.0, [{"r2": -1.0}], [], "poor"), (1.0, [pair], [], "poor"),
-    ):  # fmt: skip
+        (12.0, [pair], [], "good"),
+        (12.0, [pair, {"r2": 0.2}], [], "fair"),
+        (12.0, [pair, {"r2": None}], [], "good"),
+        (12.0, [pair], ["road"], "fair"),
+        (5.0, [pair], [], "fair"),
+        (5.0, [{"r2": -1.0}], [], "poor"),
+        (1.0, [pair], [], "poor"),
+    ):
         assert agreement({"sre": sre, "pairs": pairs, "only_b": only_b, "rmse": 0.1}) == word
     assert agreement({"sre": None, "pairs": [pair], "only_b": [], "rmse": 0.0}) == "equal"
 
@@ -588,8 +593,12 @@ def test_words_of_one_coordinate_system(tmp_path):
         'GEOGCS["GCS_WGS_1984",DATUM["D_WGS_1984",SPHEROID["WGS_1984",6378137.0,298.257223563]],PRIMEM["Greenwich",0.0],'
         'UNIT["Degree",0.0174532925199433]]'
     )
-    a = write_cube(tmp_path / "a.hdr", values, map_info="{Geographic Lat/Lon, 1, 1, 10, 50, 0.1, 0.1, WGS-84, units=Degrees}",
-                   coordinate_system_string="{" + esri + "}")  # fmt: skip
+    a = write_cube(
+        tmp_path / "a.hdr",
+        values,
+        map_info="{Geographic Lat/Lon, 1, 1, 10, 50, 0.1, 0.1, WGS-84, units=Degrees}",
+        coordinate_system_string="{" + esri + "}",
+    )
     how = {"driver": "GTiff", "height": 2, "width": 2, "count": 2, "dtype": "float32", "crs": "EPSG:4326"}
     with rasterio.open(tmp_path / "b.tif", "w", transform=rasterio.Affine(0.2, 0, 10, 0, -0.2, 50), **how) as target:
         target.write(values.reshape(2, 2, 2, 2, 2).mean(axis=(1, 3)).transpose(2, 0, 1))

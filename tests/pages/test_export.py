@@ -43,9 +43,13 @@ def values_of(path, dataset=None):
 
 @pytest.mark.parametrize(
     ("form", "split"),
-    rest_slow([("envi", False), ("GTiff", True), ("netcdf", False), ("envi", True), ("cog", False), ("hdf5", True)],
-              ("envi", False), ("GTiff", True), ("netcdf", False)),
-)  # fmt: skip
+    rest_slow(
+        [("envi", False), ("GTiff", True), ("netcdf", False), ("envi", True), ("cog", False), ("hdf5", True)],
+        ("envi", False),
+        ("GTiff", True),
+        ("netcdf", False),
+    ),
+)
 def test_files_are_the_maps(tmp_path, finished, form, split):
     if form in ("GTiff", "cog"):
         pytest.importorskip("rasterio")
@@ -74,9 +78,12 @@ def test_files_are_the_maps(tmp_path, finished, form, split):
 def test_names_of_bands_become_names_of_files(tmp_path, finished):
     files = unmix.export(finished, tmp_path / "out", format="envi", split=True, maps=["abundance"])
     assert [file.name for file in files[::2]] == [
-        "s_abundance_bare_soil_1.img", "s_abundance_Bare_Soil_1_2.img", "s_abundance_tree.img", "s_abundance_4.img",
+        "s_abundance_bare_soil_1.img",
+        "s_abundance_Bare_Soil_1_2.img",
+        "s_abundance_tree.img",
+        "s_abundance_4.img",
         "s_abundance_road.img",
-    ]  # fmt: skip
+    ]
 
 
 def test_no_two_bands_have_one_file(tmp_path):
@@ -157,9 +164,16 @@ def test_qgis_applies_the_styles(tmp_path, finished):
     unmix.export(tmp_path / "n/s", tmp_path / "out", format="envi", style=True, maps=["abundance"], split=True)
     paths = [tmp_path / "out" / name for name in ("s_abundance.tif", "s_rmse.tif", "s_abundance_road.img")]
     done = subprocess.run(
-        [python, "-c", LAYERS, *paths], capture_output=True, text=True,
-        env={"QT_QPA_PLATFORM": "offscreen", "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "PATH": "/usr/bin"},
-    )  # fmt: skip
+        [python, "-c", LAYERS, *paths],
+        capture_output=True,
+        text=True,
+        env={
+            "QT_QPA_PLATFORM": "offscreen",
+            "HOME": str(tmp_path),
+            "XDG_RUNTIME_DIR": str(tmp_path),
+            "PATH": "/usr/bin",
+        },
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     record = json.loads((tmp_path / "n/s_run.json").read_text())

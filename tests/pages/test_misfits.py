@@ -33,10 +33,16 @@ def test_draws(tmp_path):
     write_csv(tmp_path / "e.csv", E)
     (tmp_path / "k.csv").write_text("name,kind\n" + "".join(f"em {j},{'ab'[j % 2]}\n" for j in range(1, 5)))
     unmix.run(
-        path, endmembers=tmp_path / "e.csv", classes=f"{tmp_path / 'k.csv'}:kind", by="class", method="nnls",
-        monte_carlo=3, draw_spectra=2,
-        noise="none", device="cpu",
-    )  # fmt: skip
+        path,
+        endmembers=tmp_path / "e.csv",
+        classes=f"{tmp_path / 'k.csv'}:kind",
+        by="class",
+        method="nnls",
+        monte_carlo=3,
+        draw_spectra=2,
+        noise="none",
+        device="cpu",
+    )
     page = unmix.report(tmp_path / "s").read_text()
     assert "<h2>Draws</h2>" in page and "deviation of a" in page
 

@@ -323,8 +323,24 @@ HUGE = int("9" * 400)
 WRONG = [None, "<img src=x onerror=alert(1)>", [], {}, [1], {"a": {"b": 1}}, -1, 1e999, HUGE, True, "", "nan"]
 
 
-KEYS = ("pixels", "fit", "endmembers", "worst_kappa", "seconds", "warnings", "lines", "steps", "browse", "abundances", "command",
-        "method", "sizes", "digests", "format", "bands_used")  # fmt: skip
+KEYS = (
+    "pixels",
+    "fit",
+    "endmembers",
+    "worst_kappa",
+    "seconds",
+    "warnings",
+    "lines",
+    "steps",
+    "browse",
+    "abundances",
+    "command",
+    "method",
+    "sizes",
+    "digests",
+    "format",
+    "bands_used",
+)
 
 
 @pytest.mark.parametrize("name", rest_slow(KEYS, "pixels", "warnings"))

@@ -1,5 +1,5 @@
-"""Define the abundances of a pixel: under each constraint, with a penalty, and by the likelihood of counts; by numpy and scipy,
-and as the best of all supports.
+"""Define the abundances of a pixel: under each constraint, with a penalty, and by the likelihood of counts; by numpy
+and scipy, and as the best of all supports.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,8 @@ def nnls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def fcls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Minimise ``|y − E a|`` over a ≥ 0 with Σa = 1, by one NNLS: find the point of the hull of ``e_j − y`` nearest to 0; see `ucls`.
+    """Minimise ``|y − E a|`` over a ≥ 0 with Σa = 1, by one NNLS: find the point of the hull of ``e_j − y`` nearest to
+    0; see `ucls`.
 
     ``min |D u|² + c²(1 − Σu)²`` over u ≥ 0 with ``D = E − y1ᵀ`` has its minimum at a multiple of the FCLS solution,
     whatever c (Lawson and Hanson 1974, chapter 23); then SCLS on the support refines it.
@@ -65,8 +66,12 @@ def pcls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 # The optimum of a pixel by the name of each method.
 METHODS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "ucls": ucls, "scls": scls, "nnls": nnls, "fcls": fcls, "pcls": pcls,
-}  # fmt: skip
+    "ucls": ucls,
+    "scls": scls,
+    "nnls": nnls,
+    "fcls": fcls,
+    "pcls": pcls,
+}
 
 
 def of_pixels(method: Callable[..., np.ndarray], Y: np.ndarray, E: np.ndarray, *more: np.ndarray) -> np.ndarray:
@@ -75,7 +80,8 @@ def of_pixels(method: Callable[..., np.ndarray], Y: np.ndarray, E: np.ndarray, *
 
 
 def largest(A: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ``count`` largest abundances of each pixel (N, p), and their numbers from 1; 0 and 0 where fewer are not zero.
+    """Return the ``count`` largest abundances of each pixel (N, p), and their numbers from 1; 0 and 0 where fewer are
+    not zero.
 
     Returns
     -------
@@ -88,7 +94,8 @@ def largest(A: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def with_zeros(values: np.ndarray, index: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return abundances (N, p) from those of `largest`, and which pixels are complete: they have no others that are not zero.
+    """Return abundances (N, p) from those of `largest`, and which pixels are complete: they have no others that are not
+    zero.
 
     A pixel is NaN where values do not fall, or a number is none.
     """
@@ -105,11 +112,12 @@ def rmse(Y: np.ndarray, E: np.ndarray, A: np.ndarray, factors: np.ndarray | None
 
 
 def l1(E: np.ndarray, y: np.ndarray, penalty: np.ndarray) -> np.ndarray:
-    """Minimise ``½ |y − E a|² + penaltyᵀa`` over a ≥ 0 exactly, by one NNLS and steps of an active set from its support.
+    """Minimise ``½ |y − E a|² + penaltyᵀa`` over a ≥ 0 exactly, by one NNLS and steps of an active set from its
+    support.
 
-    The residual is what y lacks to the nearest point with ``Eᵀθ ≤ penalty``; that point is found by NNLS of ``[−E; hᵀ]``, with
-    ``h = Eᵀy − penalty``, and the last unit vector (Lawson and Hanson 1974, chapter 23, LDP), whose solution is a multiple of a. Pixel
-    and endmembers are brought to length 1: scipy's tolerance is absolute.
+    The residual is what y lacks to the nearest point with ``Eᵀθ ≤ penalty``; that point is found by NNLS of ``[−E;
+    hᵀ]``, with ``h = Eᵀy − penalty``, and the last unit vector (Lawson and Hanson 1974, chapter 23, LDP), whose
+    solution is a multiple of a. Pixel and endmembers are brought to length 1: scipy's tolerance is absolute.
 
     Parameters
     ----------
@@ -134,7 +142,8 @@ def l1(E: np.ndarray, y: np.ndarray, penalty: np.ndarray) -> np.ndarray:
 
 def improved(E: np.ndarray, y: np.ndarray, penalty: np.ndarray, a: np.ndarray) -> np.ndarray:
     """Return the optimum from abundances that are near it: least squares on the support, whose columns leave and enter as signs say."""
-    # A dual of rounding is some 1e-16; where spectra depend on each other the penalty alone decides, however small it is.
+    # A dual of rounding is some 1e-16; where spectra depend on each other the penalty alone decides, however small it
+    # is.
     least = max(3e-15, min(1e-13, 1e-3 * float(penalty[penalty > 0].min(initial=1.0))))
     for _ in range(10 * len(a)):
         S = np.flatnonzero(a)

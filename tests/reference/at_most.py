@@ -4,9 +4,9 @@ import numpy as np
 
 from .abundances import nnls
 
-# The least dual of an endmember that is missing, relative to |e_j| and |y|; by how much an exchange has to lower the squared misfit, as
-# a share of |y|²; the squared distance from the others' span from which on an endmember may join them, as a share of |e_j|². Each
-# leaves room for the rounding of a search that has limits of its own.
+# The least dual of an endmember that is missing, relative to |e_j| and |y|; by how much an exchange has to lower the
+# squared misfit, as a share of |y|²; the squared distance from the others' span from which on an endmember may join
+# them, as a share of |e_j|². Each leaves room for the rounding of a search that has limits of its own.
 LEAST_DUAL, LEAST_FALL, TOO_NEAR = 1e-11, 2e-12, 2e-8
 
 

@@ -13,8 +13,8 @@ NODATA = -9999.0
 
 
 def weights_of(E: np.ndarray, kind: str, has_shade: bool = False) -> np.ndarray:
-    """Return the factors of the abundances in sums, (p,): 1 for shares of the area; for ``kind`` "length" the spectrum's length, for
-    "max" the 95th percentile of its absolute values.
+    """Return the factors of the abundances in sums, (p,): 1 for shares of the area; for ``kind`` "length" the
+    spectrum's length, for "max" the 95th percentile of its absolute values.
 
     Shade, the last of the columns of E (L, p), takes no part.
     """

@@ -92,7 +92,8 @@ class EveryModel:
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield columns (M, k), abundances (M, k) and RMSE (M,) of the models of a size that the limits allow.
 
-        ``slack`` is what a limit on the RMSE may be off, as a share of the pixel's; ``margin`` what a fraction may be beyond a limit.
+        ``slack`` is what a limit on the RMSE may be off, as a share of the pixel's; ``margin`` what a fraction may be
+        beyond a limit.
         """
         for columns, A, inverse, along, angles in self.kept.get(size) or self.inverses(size):
             free = inverse @ y
@@ -114,8 +115,15 @@ class EveryModel:
         return inside & (shade >= choice.min_shade - ALLOWANCE) & (shade <= choice.max_shade + ALLOWANCE)
 
     def within(
-        self, columns: np.ndarray, A: np.ndarray, a: np.ndarray, y: np.ndarray, allowed: np.ndarray, slack: float, margin: float
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        self,
+        columns: np.ndarray,
+        A: np.ndarray,
+        a: np.ndarray,
+        y: np.ndarray,
+        allowed: np.ndarray,
+        slack: float,
+        margin: float,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return those models that are allowed and fit well enough, with their RMSE."""
         columns, a = columns[allowed], a[allowed]
         residual, size = y - np.einsum("mlk,mk->ml", A[allowed], a), rms(y)
@@ -173,10 +181,14 @@ class EveryModel:
                 if exact:  # a mixture with a fraction of 0 is one of fewer spectra
                     used = fractions.min(axis=1) > (SAME_ABUNDANCE - margin) * fractions.sum(axis=1)
                 wide = ((0, 0), (0, 3 - k))
-                parts.append(Fits(
-                    np.full(int(used.sum()), k), np.pad(columns[used], wide, constant_values=-1), np.pad(fractions[used], wide),
-                    rmse[used],
-                ))  # fmt: skip
+                parts.append(
+                    Fits(
+                        np.full(int(used.sum()), k),
+                        np.pad(columns[used], wide, constant_values=-1),
+                        np.pad(fractions[used], wide),
+                        rmse[used],
+                    )
+                )
         return Fits(*(np.concatenate(values) for values in zip(*parts)))
 
     def numbers_of(self, fits: Fits, bound: float) -> tuple[int, np.ndarray]:

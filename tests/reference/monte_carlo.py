@@ -26,9 +26,11 @@ def drawn_spectra(members: Sequence[Sequence[int]], count: int, draws: int, seed
 
 
 def normals_by_definition(seed: int, draw: int, lines: np.ndarray, samples: np.ndarray, count: int) -> np.ndarray:
-    """Return the normal numbers (N, count) of a draw of pixels: Philox 4x32-10 (Salmon et al. 2011), then Box and Muller (1958).
+    """Return the normal numbers (N, count) of a draw of pixels: Philox 4x32-10 (Salmon et al. 2011), then Box and
+    Muller (1958).
 
-    The key is the lower half of the seed, and the draw; the counter has the number's quadruple, sample, line and the seed's upper half.
+    The key is the lower half of the seed, and the draw; the counter has the number's quadruple, sample, line and the
+    seed's upper half.
     """
     n, quads, low = len(lines), -(-count // 4), np.uint64(0xFFFFFFFF)
     shape = (n, quads)
@@ -46,7 +48,8 @@ def normals_by_definition(seed: int, draw: int, lines: np.ndarray, samples: np.n
 
 
 def factor_by_definition(E: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
-    """Return F (L, k), by which k normal numbers become noise that moves ``Eᵀy`` as noise of the bands does, of ``noise`` (L,) or of 1.
+    """Return F (L, k), by which k normal numbers become noise that moves ``Eᵀy`` as noise of the bands does, of
+    ``noise`` (L,) or of 1.
 
     With an orthonormal basis Q of the spectra E (L, K), from the first to the last, ``F = Q C`` and ``C Cᵀ = Qᵀ Σ Q``.
     """
@@ -69,9 +72,14 @@ def noise_by_definition(Y: np.ndarray, E: np.ndarray, A: np.ndarray, sum_to_one:
 
 
 def over_draws(
-    Y: np.ndarray, E: np.ndarray, classes: Classes, sets: Sequence[np.ndarray], noises: Sequence[np.ndarray] | None,
-    solve: Callable[[np.ndarray, np.ndarray], np.ndarray], shade: bool,
-) -> np.ndarray:  # fmt: skip
+    Y: np.ndarray,
+    E: np.ndarray,
+    classes: Classes,
+    sets: Sequence[np.ndarray],
+    noises: Sequence[np.ndarray] | None,
+    solve: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    shade: bool,
+) -> np.ndarray:
     """Return means and then standard deviations of the sums by class over draws, (N, bands).
 
     Parameters
@@ -91,7 +99,8 @@ def over_draws(
     Returns
     -------
     array (N, bands), float64
-        Of sums that are divided by the sum of all, only draws count in which that is above 0; −9999 where too few are left.
+        Of sums that are divided by the sum of all, only draws count in which that is above 0; −9999 where too few are
+        left.
     """
     rest = np.arange(sum(map(len, classes.members)), E.shape[1])
     values = []

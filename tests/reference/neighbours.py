@@ -26,10 +26,11 @@ def refund(duals: np.ndarray, weights: np.ndarray, smooth: bool) -> float:
 
 
 def least_cost(Y: np.ndarray, E: np.ndarray, X: np.ndarray, charges: np.ndarray, sum_to_one: bool) -> float:
-    """Return a lower bound of ``Σ min ½ |y − Ea|² + cᵀa`` over a ≥ 0 (and Σa = 1), for charges c (n, p) and any X (n, p).
+    """Return a lower bound of ``Σ min ½ |y − Ea|² + cᵀa`` over a ≥ 0 (and Σa = 1), for charges c (n, p) and any X (n,
+    p).
 
-    Any r with ``Eᵀr ≤ c`` bounds a pixel's minimum by ``½ |y|² − ½ |y − r|²``; r is the residual of X, less some of a direction in
-    which all ``Eᵀr`` fall. With the sum, ``min (c − Eᵀr)`` is added instead.
+    Any r with ``Eᵀr ≤ c`` bounds a pixel's minimum by ``½ |y|² − ½ |y − r|²``; r is the residual of X, less some of a
+    direction in which all ``Eᵀr`` fall. With the sum, ``min (c − Eᵀr)`` is added instead.
     """
     R = Y - X @ E.T
     slack = charges - R @ E

@@ -11,7 +11,8 @@ FARTHEST, ROOT_TOLERANCE = 12, 1e-9
 
 
 def optimum_of_range(E: np.ndarray, y: np.ndarray, c: np.ndarray, mu: float, has_sum: bool) -> np.ndarray:
-    """Minimise ``½|y − E a|² − μ cᵀa`` over a ≥ 0, or with Σa = 1; E (L, p) has full rank, under the sum for differences of columns.
+    """Minimise ``½|y − E a|² − μ cᵀa`` over a ≥ 0, or with Σa = 1; E (L, p) has full rank, under the sum for
+    differences of columns.
 
     It is least squares of ``y + μ u`` with ``Eᵀu = c``, under the sum up to a constant.
     """
@@ -55,9 +56,11 @@ def largest_fraction(E: np.ndarray, y: np.ndarray, c: np.ndarray, w: np.ndarray,
 
 
 def largest_of_models(models: EveryModel, y: np.ndarray, kind: str, sign: float, rho: float) -> float:
-    """Return the largest fraction of a class, or −1 times the least for ``sign`` −1, over all mixtures of all models that fit a pixel.
+    """Return the largest fraction of a class, or −1 times the least for ``sign`` −1, over all mixtures of all models
+    that fit a pixel.
 
-    Models are asked in the order in which their ellipsoids, without limits, allow more, until none allows more than was found.
+    Models are asked in the order in which their ellipsoids, without limits, allow more, until none allows more than was
+    found.
 
     Parameters
     ----------

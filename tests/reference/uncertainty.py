@@ -11,14 +11,15 @@ WORST_CONDITION = 1e6
 def covariance(
     E: np.ndarray, y: np.ndarray, a: np.ndarray, noise: np.ndarray | None, sum_to_one: bool, nonnegative: bool
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Return how noise moves the abundances of a pixel, by least squares on the directions that its support leaves free.
+    """Return how noise moves the abundances of a pixel, by least squares on the directions that its support leaves
+    free.
 
     Parameters
     ----------
     E, y, a : arrays (L, p), (L,) and (p,), float64
     noise : array (L,), optional
-        The standard deviation of each band; default is that of the residual, the same in all bands: NaN where there is none, whatever
-        the pixel, since its support has as many free abundances as there are bands.
+        The standard deviation of each band; default is that of the residual, the same in all bands: NaN where there is
+        none, whatever the pixel, since its support has as many free abundances as there are bands.
     sum_to_one, nonnegative : bool
         The constraints.
 
@@ -29,8 +30,8 @@ def covariance(
     C : array (k, k), or None
         The covariance of its abundances; None where its spectra are alike.
     alone : array (p,), float64
-        The deviation of every other abundance, by least squares on the support and that spectrum; NaN where that is nearly in the
-        support's span.
+        The deviation of every other abundance, by least squares on the support and that spectrum; NaN where that is
+        nearly in the support's span.
     """
     F = np.flatnonzero(a) if nonnegative else np.arange(len(a))
     k, held = len(F), int(sum_to_one)

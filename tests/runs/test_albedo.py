@@ -73,8 +73,11 @@ def test_shares_of_the_mass(tmp_path, scene, device):
     np.testing.assert_allclose(A[present], F[present], atol=2e-5)
     np.testing.assert_allclose(mass[present], M[present], atol=1e-4)
     assert off[present].max() < 1e-6
-    np.testing.assert_allclose(unmix.load_library(tmp_path / "w/s_endmembers.sli").matrix,
-                               unmix.load_library(tmp_path / "e.csv").matrix, rtol=1e-12)  # fmt: skip
+    np.testing.assert_allclose(
+        unmix.load_library(tmp_path / "w/s_endmembers.sli").matrix,
+        unmix.load_library(tmp_path / "e.csv").matrix,
+        rtol=1e-12,
+    )
     unmix.run(path, out_dir=tmp_path / "linear", **words)
     assert np.abs(read_values(tmp_path / "linear/s_abundance.hdr") - F)[present].max() > 0.05
     if device == "cpu":

@@ -26,7 +26,8 @@ def made(folder, interleave="bip", water=False, bad=None, lines=LINES):
     path = folder / "s.hdr"
     Y.transpose(ORDERS[interleave]).astype("<f4").tofile(folder / "s.img")
     path.write_text(
-        f"ENVI\nsamples = {SAMPLES}\nlines = {lines}\nbands = {L}\ndata type = 4\ninterleave = {interleave}\nbyte order = 0\n"
+        f"ENVI\nsamples = {SAMPLES}\nlines = {lines}\nbands = {L}\ndata type = 4\ninterleave = {interleave}\nbyte "
+        "order = 0\n"
         f"data ignore value = -9999\nwavelength units = Nanometers\nwavelength = {{{', '.join(map(str, waves))}}}\n"
     )
     write_csv(folder / "e.csv", E, waves)
@@ -41,9 +42,14 @@ def residuals(out):
 
 
 OPTIONS = [
-    {"method": "nnls"}, {"method": "fcls"}, {"method": "pcls"}, {"method": "nnls", "l1": 0.01}, {"method": "fcls", "top": 2},
-    {"method": "fcls", "bands": "2-9,12"}, {"method": "fcls", "weights": "w.txt"},
-]  # fmt: skip
+    {"method": "nnls"},
+    {"method": "fcls"},
+    {"method": "pcls"},
+    {"method": "nnls", "l1": 0.01},
+    {"method": "fcls", "top": 2},
+    {"method": "fcls", "bands": "2-9,12"},
+    {"method": "fcls", "weights": "w.txt"},
+]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -229,8 +235,11 @@ def test_what_is_noise_is_called_noise(tmp_path, snr, missing, is_noise, words):
     Y = random.dirichlet(np.ones(5), (40, 40)) @ E.T
     Y += np.sqrt(np.square(Y).mean() / 10 ** (snr / 10)) * random.standard_normal(Y.shape)
     report = unmix.run(
-        write_cube(tmp_path / "x.hdr", Y.astype(np.float32)), endmembers=write_csv(tmp_path / "e.csv", E[:, : 5 - missing]),
-        device="cpu", browse=False, **words,
-    )  # fmt: skip
+        write_cube(tmp_path / "x.hdr", Y.astype(np.float32)),
+        endmembers=write_csv(tmp_path / "e.csv", E[:, : 5 - missing]),
+        device="cpu",
+        browse=False,
+        **words,
+    )
     (said,) = [one for one in report["warnings"] if "fitted poorly" in one or "the fit is poor" in one]
     assert (": noise, which neighbouring bands do not share" in said) is is_noise

@@ -54,7 +54,8 @@ def in_ten_thousands(Y):
 
 
 INVERSE, MIXED = {"solver": "inverse"}, np.column_stack([E, E[:, :2].mean(axis=1)])
-# What is wrong, how the scene is changed, the library, other options; severity and subject of the finding; what a run says.
+# What is wrong, how the scene is changed, the library, other options; severity and subject of the finding; what a run
+# says.
 CASES = {
     "nothing": (None, E, {}, None, None),
     "a dead band": (dead, E, {}, ("error", "bands", "1 band in use is dead on the sample: 4"), "pixels are masked"),
@@ -283,9 +284,13 @@ def test_values_on_both_sides_of_zero_are_found_without_a_library(tmp_path):
 
 @pytest.mark.parametrize(
     ("method", "solver", "advice"),
-    [("ucls", None, "use fewer, or `method` nnls or fcls"), ("scls", None, "use fewer, or `method` nnls or fcls"),
-     ("nnls", "inverse", "use fewer, or `solver` active-set"), ("fcls", "delete-only", "use fewer, or `solver` active-set")],
-)  # fmt: skip
+    [
+        ("ucls", None, "use fewer, or `method` nnls or fcls"),
+        ("scls", None, "use fewer, or `method` nnls or fcls"),
+        ("nnls", "inverse", "use fewer, or `solver` active-set"),
+        ("fcls", "delete-only", "use fewer, or `solver` active-set"),
+    ],
+)
 @pytest.mark.parametrize("alike", [False, True])
 def test_advice_on_too_many_spectra_works(tmp_path, method, solver, advice, alike):
     """More spectra than bands, or two that are one: what the message says to use is not refused in its turn."""

@@ -28,11 +28,15 @@ def sli(tmp_path):
 @pytest.mark.parametrize(
     ("text", "kinds"),
     [
-        ("name,class\nc,z\na,x\nb,x\n", ("x", "x", "z")), ("name;note;class\nc;1;z\na;2;x\nb;3;x\n", ("x", "x", "z")),
-        ("kind,spectrum\nz,c\nx,a\ny,b\n", ("x", "y", "z")), ("a,n,m\n", None), ("name,n,m\na,1,2\nb,1,2\nc,1,3\n", None),
-        ("name\na\nb\nc\n", None), ("", None),
+        ("name,class\nc,z\na,x\nb,x\n", ("x", "x", "z")),
+        ("name;note;class\nc;1;z\na;2;x\nb;3;x\n", ("x", "x", "z")),
+        ("kind,spectrum\nz,c\nx,a\ny,b\n", ("x", "y", "z")),
+        ("a,n,m\n", None),
+        ("name,n,m\na,1,2\nb,1,2\nc,1,3\n", None),
+        ("name\na\nb\nc\n", None),
+        ("", None),
     ],
-)  # fmt: skip
+)
 def test_a_table_of_classes_alone(tmp_path, sli, text, kinds):
     """Its column is ``class``, or the only one beside the names; else the message says how to name one."""
     (tmp_path / "k.csv").write_text(text)
@@ -127,8 +131,11 @@ def test_where_classes_come_from(tmp_path, scene):
     table.write_text("spectrum,kind\ne0,k\n")
     with pytest.raises(unmix.LibraryError, match="no row is for the spectrum 'e1' and 3 more"):
         prepared(parts, library, f"{table}:kind", None, None)
-    for spec, words in (("rock", "it has name, class, level_1"),
-                        ("7", "is a band"), (f"{tmp_path}/none.csv:kind", "no such file")):  # fmt: skip
+    for spec, words in (
+        ("rock", "it has name, class, level_1"),
+        ("7", "is a band"),
+        (f"{tmp_path}/none.csv:kind", "no such file"),
+    ):
         refused(unmix.LibraryError, words, classified, parts, spec, library)
     with pytest.raises(unmix.LibraryError, match="have no classes"):
         ClassSums.of(Endmembers(("a",), E[:, :1], None, source="E"), False)
@@ -336,9 +343,13 @@ def test_a_library_with_shade_of_its_own_is_refused(scene):
 def test_jasper_by_class(tmp_path, data):
     """Every pixel of a real scene certified with 529 spectra of 198 bands and shade, and 300 of them against scipy."""
     report = unmix.run(
-        data / "jasper/jasper.hdr", endmembers=data / "libraries/spectral_library_jasperRidge.mat", method="pcls", by="class",
-        device="cpu", out_dir=tmp_path,
-    )  # fmt: skip
+        data / "jasper/jasper.hdr",
+        endmembers=data / "libraries/spectral_library_jasperRidge.mat",
+        method="pcls",
+        by="class",
+        device="cpu",
+        out_dir=tmp_path,
+    )
     assert report["certified"] and report["pixels"]["certified"] == 10_000
     assert [one["name"] for one in report["classes"]] == ["Tree", "Water", "Dirt", "Road"]
     fraction = read_map(tmp_path / "jasper", "fraction")

@@ -33,9 +33,14 @@ def scene(tmp_path_factory):
 def run(scene, out, form):
     """In a few blocks, with an entry of the journal for each."""
     return unmix.run(
-        scene / "s.hdr", endmembers=scene / "s_truth_endmembers.csv", out_dir=out, format=form, device="cpu", memory="12K",
+        scene / "s.hdr",
+        endmembers=scene / "s_truth_endmembers.csv",
+        out_dir=out,
+        format=form,
+        device="cpu",
+        memory="12K",
         streams=1,
-    )  # fmt: skip
+    )
 
 
 def outputs(out):
@@ -249,7 +254,10 @@ def test_answers_on_a_full_disk(tmp_path):
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(small)], capture_output=True).returncode:
         pytest.skip("only root may mount a tmpfs")
     try:
-        words = f"from unmix.features.systems.files import *; solve_files('a.npy', 'b.npy', Path('small/x{'{}'}'), device='cpu')"
+        words = (
+            f"from unmix.features.systems.files import *; solve_files('a.npy', 'b.npy', Path('small/x{'{}'}'), "
+            "device='cpu')"
+        )
         for ending in (".npy", ".h5"):
             done = subprocess.run(
                 [sys.executable, "-c", words.format(ending)], cwd=tmp_path, capture_output=True, text=True

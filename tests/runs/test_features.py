@@ -1,5 +1,5 @@
-"""Each feature of a run: the same bytes and record for any block and thread and after a cut-off, the same values of a part, a finished
-run that is known again, and maps that `verify` judges."""
+"""Each feature of a run: the same bytes and record for any block and thread and after a cut-off, the same values of a
+part, a finished run that is known again, and maps that `verify` judges."""
 
 import json
 
@@ -43,7 +43,7 @@ FEATURES = {
     "spread": (MESMA | {"uncertainty": True}, "spread"),
     "ranges": (NNLS | {"ranges": "class", "within": 0.01}, "range"),
     "ranges of models": (MESMA | {"ranges": "class", "within": 0.01}, "range"),
-}  # fmt: skip
+}
 
 
 # What a record says of how a run went, and not of what came of it.

@@ -93,10 +93,12 @@ def test_files_of_other_commands_are_no_outputs_of_theirs(tmp_path):
     prune = ("library", "prune", library, classes, "--rule", "ear", "--classes", f"{classes}:kind")
     page = tmp_path / "linked.html", tmp_path / "soft.html"
     for words in (
-        prune, (*run, "--config", tmp_path / "s_rmse.hdr"),
-        ("report", tmp_path / "maps/s", "-o", page[0]), ("report", tmp_path / "maps/s", "-o", page[1]),
+        prune,
+        (*run, "--config", tmp_path / "s_rmse.hdr"),
+        ("report", tmp_path / "maps/s", "-o", page[0]),
+        ("report", tmp_path / "maps/s", "-o", page[1]),
         ("compare", tmp_path / "maps/s", tmp_path / "maps/s", "-o", page[1]),
-    ):  # fmt: skip
+    ):
         code, said = command(*words, "--overwrite")
         assert code == 2 and "would replace" in said, (words, said)
     assert contents(tmp_path) | contents(tmp_path / "maps") == before
@@ -137,8 +139,14 @@ TRAPS = {
     "work file": ({"s_rmse.img.part": "s.img"}, [*RUN, "-n", "3", "--format", "hdf5"]),
     "journal": ({"s_run.journal.part": "lib.csv"}, [*RUN, "-e", "lib.csv"]),
     "dry run": ({"s_rmse.img": "m.img"}, [*RUN, "-n", "3", "--mask", "m.hdr", "--dry-run"]),
-    "nmf": ({"s_rmse.img": "m.img"}, ["nmf", "s.hdr", "-n", "3", "--steps", "2", "--mask", "m.hdr", "--overwrite", "--device", "cpu"]),
-    "nmf's start": ({"s_endmembers.csv": "lib.csv"}, ["nmf", "s.hdr", "-e", "lib.csv", "--overwrite", "--device", "cpu"]),
+    "nmf": (
+        {"s_rmse.img": "m.img"},
+        ["nmf", "s.hdr", "-n", "3", "--steps", "2", "--mask", "m.hdr", "--overwrite", "--device", "cpu"],
+    ),
+    "nmf's start": (
+        {"s_endmembers.csv": "lib.csv"},
+        ["nmf", "s.hdr", "-e", "lib.csv", "--overwrite", "--device", "cpu"],
+    ),
     "endmembers": ({"s_endmembers.csv": "m.img"}, ["endmembers", "s.hdr", "-n", "3", "--mask", "m.hdr", "--overwrite"]),
     "bands": ({"s_bands.csv": "s.hdr"}, ["bands", "s.hdr", "-m", "3", "--overwrite"]),
     "bands' mask": ({"s_bands.csv": "m.img"}, ["bands", "s.hdr", "-m", "3", "--mask", "m.hdr", "--overwrite"]),
@@ -148,7 +156,7 @@ TRAPS = {
     "resample": ({"o.hdr": "s.hdr"}, ["library", "resample", "lib.csv", "s.hdr", "o.sli", "--overwrite"]),
     "solve": ({"x_kappa.npy": "b.npy"}, ["solve", "a.npy", "b.npy", "-o", "x.npy", "--overwrite"]),
     "log": ({"log.txt": "dated.csv"}, ["bands", "s.hdr", "--target", "dated.csv", "--log-file", "log.txt"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("link", [os.link, os.symlink], ids=["hard", "soft"])

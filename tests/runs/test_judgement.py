@@ -71,15 +71,29 @@ DARK, SNOW = {"light": (0.6, 0.6)}, {"have": 4, "given": 3, "waves": BROAD}
 BLACK = {"more": lambda waves: np.full(len(waves), 1e-6)}
 # A part of the sentence; a scene and method of which it is true and said; and those of which it would be false.
 SAID = {
-    "darker than the library": [("fcls", DARK), ("scls", {"light": (0.7, 0.8)}), ("fcls", DARK | {"waves": BROAD}),
-                                ("fcls", DARK | {"noise": 0.02})],
-    "brighter than the library": [("fcls", {"light": (1.5, 1.5)}), ("pcls", {"light": (1.5, 1.7)}), ("scls", {"light": (3, 3)})],
+    "darker than the library": [
+        ("fcls", DARK),
+        ("scls", {"light": (0.7, 0.8)}),
+        ("fcls", DARK | {"waves": BROAD}),
+        ("fcls", DARK | {"noise": 0.02}),
+    ],
+    "brighter than the library": [
+        ("fcls", {"light": (1.5, 1.5)}),
+        ("pcls", {"light": (1.5, 1.7)}),
+        ("scls", {"light": (3, 3)}),
+    ],
     "brightness varies": [("fcls", {"light": (0.5, 1.6)})],
     "the sum to one costs much of the fit": [("fcls", {"light": (0.6, 0.6)}), ("fcls", {"light": (1.5, 1.5)})],
     "the fit is poor": [("nnls", {"have": 4, "given": 1})],
-    "an endmember may be missing": [("nnls", {"have": 4, "given": 2}), ("nnls", {"have": 4, "given": 2, "waves": BROAD}),
-                                    ("nnls", {"have": 4, "given": 2, "waves": BROAD[:4]})],
-    "share a spectrum no mixture": [("nnls", {"have": 4, "given": 3}), ("nnls", {"have": 4, "given": 3, "waves": BROAD})],
+    "an endmember may be missing": [
+        ("nnls", {"have": 4, "given": 2}),
+        ("nnls", {"have": 4, "given": 2, "waves": BROAD}),
+        ("nnls", {"have": 4, "given": 2, "waves": BROAD[:4]}),
+    ],
+    "share a spectrum no mixture": [
+        ("nnls", {"have": 4, "given": 3}),
+        ("nnls", {"have": 4, "given": 3, "waves": BROAD}),
+    ],
     ": noise, which neighbouring bands do not share": [("nnls", {"noise": 0.05}), ("fcls", {"noise": 0.05})],
     "values lie on both sides of 0": [("nnls", {"change": turned}), ("pcls", {"change": turned})],
     "times as bright as the others": [("nnls", BLACK), ("ucls", BLACK), ("pcls", BLACK)],
@@ -88,43 +102,77 @@ SAID = {
     "in 3 places (largest: lines 19–2": [("nnls", {"change": in_blocks})],
     "an offset that was not taken off": [("fcls", {"change": with_offset})],
     "nearly unused": [("nnls", {"have": 2, "noise": 0.0})],
-}  # fmt: skip
+}
 NOT_SAID = {
-    "darker than the library": [("fcls", {}), ("nnls", DARK), ("pcls", DARK), ("fcls", {"light": (0.97, 0.97)}), ("fcls", SNOW)],
-    "brighter than the library": [("fcls", {}), ("nnls", {"light": (1.5, 1.5)}), ("fcls", {"light": (1.03, 1.03)}),
-                                  ("fcls", {"noise": 0.03}), ("fcls", SNOW)],
-    "brightness varies": [("fcls", {}), ("fcls", DARK), ("nnls", {"light": (0.5, 1.6)}), ("fcls", {"change": turned}), ("fcls", SNOW)],
+    "darker than the library": [
+        ("fcls", {}),
+        ("nnls", DARK),
+        ("pcls", DARK),
+        ("fcls", {"light": (0.97, 0.97)}),
+        ("fcls", SNOW),
+    ],
+    "brighter than the library": [
+        ("fcls", {}),
+        ("nnls", {"light": (1.5, 1.5)}),
+        ("fcls", {"light": (1.03, 1.03)}),
+        ("fcls", {"noise": 0.03}),
+        ("fcls", SNOW),
+    ],
+    "brightness varies": [
+        ("fcls", {}),
+        ("fcls", DARK),
+        ("nnls", {"light": (0.5, 1.6)}),
+        ("fcls", {"change": turned}),
+        ("fcls", SNOW),
+    ],
     "the sum to one costs much of the fit": [("fcls", {}), ("nnls", DARK), ("fcls", {"change": turned})],
     "the fit is poor": [("nnls", {})],
     "an endmember may be missing": [("nnls", {}), ("nnls", {"noise": 0.05}), ("nnls", {"change": turned})],
     "share a spectrum no mixture": [("nnls", {}), ("nnls", {"noise": 0.05}), ("nnls", {"change": turned})],
-    ": noise, which neighbouring bands do not share": [("nnls", {"have": 4, "given": k, "waves": waves}) for k in (2, 3)
-                                                       for waves in (NARROW, BROAD, BROAD[:5], BROAD[:4])],
+    ": noise, which neighbouring bands do not share": [
+        ("nnls", {"have": 4, "given": k, "waves": waves})
+        for k in (2, 3)
+        for waves in (NARROW, BROAD, BROAD[:5], BROAD[:4])
+    ],
     "values lie on both sides of 0": [("nnls", {}), ("nnls", {"noise": 0.05}), ("fcls", {"change": turned})],
     "times as bright as the others": [("fcls", BLACK), ("nnls", {})],
     "nearly collinear": [("nnls", BLACK), ("ucls", BLACK)],
-    "are fitted poorly (relative RMSE": [("nnls", {}), ("nnls", {"change": with_shadow}),
-                                         ("nnls", {"change": with_shadow, "waves": BROAD})],
+    "are fitted poorly (relative RMSE": [
+        ("nnls", {}),
+        ("nnls", {"change": with_shadow}),
+        ("nnls", {"change": with_shadow, "waves": BROAD}),
+    ],
     "in 3 places (largest: lines 19–2": [("nnls", {"have": 4, "given": 3})],
     "an offset that was not taken off": [("fcls", {}), ("fcls", DARK), ("nnls", {"change": with_offset})],
     "nearly unused": [("nnls", {})],
-}  # fmt: skip
+}
 # Words of a message, the scene's stem among them.
 MOST_WORDS = 25
 # Pairs of sentences that must not meet in one run.
 NEVER_TOGETHER = [
-    ("brightness does not vary", "brightness varies"), ("brightness does not vary", "than the library: unconstrained"),
-    ("brightness does not vary", "costs much of it"), ("brightness does not vary", "cannot follow how bright"),
-    (": noise, which", "share a spectrum no mixture"), (": noise, which", "an endmember may be missing"),
-    ("darker than the library", "brighter than the library"), ("than the library: unconstrained", "brightness varies"),
-    ("both sides of 0", "an endmember may be missing"), ("both sides of 0", "share a spectrum"),
-    ("both sides of 0", "costs much of it"), ("both sides of 0", "the fit is poor"),
-    ("times as bright as the others", "nearly collinear"), ("have no standard deviations", "right to 5 % in 100 %"),
-    ("the fit is poor", "explain the pixels well"), ("explain the pixels well</strong>", "are fitted poorly"),
-    ('class="verdict poor"', "explain the pixels well</strong>"), (r"\b0 % of the others", "share a spectrum"),
-    ("brightness does not vary", "nnls with `normalize` sum"), ("brightness does not vary", "use nnls"),
-    ("an offset that was not taken off", "are masked; "), ("scattered over the scene", "in [0-9] places "),
-]  # fmt: skip
+    ("brightness does not vary", "brightness varies"),
+    ("brightness does not vary", "than the library: unconstrained"),
+    ("brightness does not vary", "costs much of it"),
+    ("brightness does not vary", "cannot follow how bright"),
+    (": noise, which", "share a spectrum no mixture"),
+    (": noise, which", "an endmember may be missing"),
+    ("darker than the library", "brighter than the library"),
+    ("than the library: unconstrained", "brightness varies"),
+    ("both sides of 0", "an endmember may be missing"),
+    ("both sides of 0", "share a spectrum"),
+    ("both sides of 0", "costs much of it"),
+    ("both sides of 0", "the fit is poor"),
+    ("times as bright as the others", "nearly collinear"),
+    ("have no standard deviations", "right to 5 % in 100 %"),
+    ("the fit is poor", "explain the pixels well"),
+    ("explain the pixels well</strong>", "are fitted poorly"),
+    ('class="verdict poor"', "explain the pixels well</strong>"),
+    (r"\b0 % of the others", "share a spectrum"),
+    ("brightness does not vary", "nnls with `normalize` sum"),
+    ("brightness does not vary", "use nnls"),
+    ("an offset that was not taken off", "are masked; "),
+    ("scattered over the scene", "in [0-9] places "),
+]
 
 
 # What was said of the scenes below, each run once though several sentences ask about it: by method and scene.
@@ -170,14 +218,37 @@ def test_every_sentence_has_both():
 
 
 ODD = [
-    {}, DARK, {"light": (0.4, 1.8)}, {"light": (2, 2)}, {"noise": 0.05}, {"noise": 0.0}, {"have": 4}, {"have": 4, "given": 2}, SNOW,
-    {"have": 4, "given": 2, "waves": BROAD}, {"have": 4, "given": 2, "waves": BROAD[:4]}, {"change": turned}, {"change": clouded},
-    BLACK, {"have": 4, "given": 3, "noise": 0.05}, DARK | {"noise": 0.05}, {"change": lambda Y: Y[:, :1].repeat(24, 1)},
-    {"change": with_shadow}, {"change": with_shadow, "light": (0.5, 1.6)}, {"change": with_shadow, "have": 4}, {"change": in_blocks},
-    {"change": in_blocks, "light": (0.5, 1.6)}, {"change": with_offset}, {"change": with_offset} | DARK, {"mask": "m.hdr"},
-    {"mask": "m.hdr", "change": clouded}, {"mask": "m.hdr", "change": with_offset}, {"mask_out": "m.hdr", "light": (0.4, 0.7)},
-    {"waves": BROAD, "change": with_shadow}, {"have": 2, "given": 1, "light": (0.5, 1.5)},
-]  # fmt: skip
+    {},
+    DARK,
+    {"light": (0.4, 1.8)},
+    {"light": (2, 2)},
+    {"noise": 0.05},
+    {"noise": 0.0},
+    {"have": 4},
+    {"have": 4, "given": 2},
+    SNOW,
+    {"have": 4, "given": 2, "waves": BROAD},
+    {"have": 4, "given": 2, "waves": BROAD[:4]},
+    {"change": turned},
+    {"change": clouded},
+    BLACK,
+    {"have": 4, "given": 3, "noise": 0.05},
+    DARK | {"noise": 0.05},
+    {"change": lambda Y: Y[:, :1].repeat(24, 1)},
+    {"change": with_shadow},
+    {"change": with_shadow, "light": (0.5, 1.6)},
+    {"change": with_shadow, "have": 4},
+    {"change": in_blocks},
+    {"change": in_blocks, "light": (0.5, 1.6)},
+    {"change": with_offset},
+    {"change": with_offset} | DARK,
+    {"mask": "m.hdr"},
+    {"mask": "m.hdr", "change": clouded},
+    {"mask": "m.hdr", "change": with_offset},
+    {"mask_out": "m.hdr", "light": (0.4, 0.7)},
+    {"waves": BROAD, "change": with_shadow},
+    {"have": 2, "given": 1, "light": (0.5, 1.5)},
+]
 
 
 @pytest.mark.slow

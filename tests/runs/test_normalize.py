@@ -243,12 +243,15 @@ def test_without_a_method_fractions_do_not_depend_on_brightness(tmp_path, caplog
     assert (asked["method"], asked["normalize"], asked["extract"]) == ("nnls", "sum", None)
     np.testing.assert_allclose(read_map(tmp_path / "s", "abundance").reshape(-1, 3), F, atol=1e-6)
     for options, expected in (
-        ({"method": "fcls"}, ("fcls", "none", "vca")), ({"method": "nnls"}, ("nnls", "none", "vca")),
-        ({"normalize": "sum"}, ("nnls", "sum", "auto")), ({"smooth": 9}, ("nnls", "length", "vca")),
-        ({"refine": False}, ("nnls", "length", "vca")), ({"extract": "spa"}, ("nnls", "length", "spa")),
+        ({"method": "fcls"}, ("fcls", "none", "vca")),
+        ({"method": "nnls"}, ("nnls", "none", "vca")),
+        ({"normalize": "sum"}, ("nnls", "sum", "auto")),
+        ({"smooth": 9}, ("nnls", "length", "vca")),
+        ({"refine": False}, ("nnls", "length", "vca")),
+        ({"extract": "spa"}, ("nnls", "length", "spa")),
         ({"endmembers": library, "tv": "auto"}, ("nnls", "none", "vca")),
         ({"method": "pcls", "normalize": "length"}, ("pcls", "length", "vca")),
-    ):  # fmt: skip
+    ):
         chosen = unmix.Options(**options)
         assert (chosen.method, chosen.normalize, chosen.extract) == expected
 

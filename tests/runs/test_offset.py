@@ -84,11 +84,14 @@ def scene_with(Y, gain=1.0, offset=0.0):
 @pytest.mark.parametrize(
     ("gain", "offset", "constant", "words"),
     [
-        (1e-4, 0.0, 0.1, "`preset` sentinel-2"), (2.75e-5, 0.0, 0.2, "`preset` landsat-c2"),
+        (1e-4, 0.0, 0.1, "`preset` sentinel-2"),
+        (2.75e-5, 0.0, 0.2, "`preset` landsat-c2"),
         (1 / 36364, 0.0, 0.2, "`preset` landsat-c2"),
-        (1e-4, 0.0, -0.03, "`offset` 0.03"), (1e-4, -0.1, 0.07, "`offset` -0.17"), (1.0, 0.0, 0.1, "`offset` -0.1"),
+        (1e-4, 0.0, -0.03, "`offset` 0.03"),
+        (1e-4, -0.1, 0.07, "`offset` -0.17"),
+        (1.0, 0.0, 0.1, "`offset` -0.1"),
     ],
-)  # fmt: skip
+)
 def test_a_constant_is_found_before_the_sum_is_blamed(gain, offset, constant, words):
     """Noise of 0.002, as in real data: the constant is that which was added, and no brightness."""
     Y = A.reshape(-1, 3) @ E.T + constant + np.random.default_rng(1).normal(0, 0.002, (72, 6))
@@ -105,8 +108,10 @@ def test_what_is_no_constant(kind):
     changed = {
         "brightness": Y * random.uniform(0.3, 1.5, (72, 1)),
         "a missing spectrum": Y * 0.5 + 0.5 * random.uniform(0, 1, (72, 1)) * np.array([0.9, 0.8, 0.7, 0.6, 0.1, 0.1]),
-        "uniformly dark": 0.6 * Y, "nothing": Y, "only noise": Y + random.normal(0, 0.05, Y.shape),
-    }[kind]  # fmt: skip
+        "uniformly dark": 0.6 * Y,
+        "nothing": Y,
+        "only noise": Y + random.normal(0, 0.05, Y.shape),
+    }[kind]
     assert shared_constant(changed, E) is None
 
 

@@ -22,9 +22,15 @@ def scene(tmp_path):
     _, E, Y = mix(1, (4, 5), 6, 3)
     write_csv(tmp_path / "library.csv", E, names=("e0", "e1", "e2"))
     path = write_cube(
-        tmp_path / "x.hdr", Y, acquisition_time=TIME, sun_elevation="61.2", sensor_type="Unknown",
-        wavelength="{400, 500, 600, 700, 800, 900}", wavelength_units="Nanometers", fwhm="{5, 5, 5, 5, 5, 5}",
-    )  # fmt: skip
+        tmp_path / "x.hdr",
+        Y,
+        acquisition_time=TIME,
+        sun_elevation="61.2",
+        sensor_type="Unknown",
+        wavelength="{400, 500, 600, 700, 800, 900}",
+        wavelength_units="Nanometers",
+        fwhm="{5, 5, 5, 5, 5, 5}",
+    )
     return path, tmp_path / "library.csv"
 
 

@@ -221,7 +221,8 @@ def linked_document(folder):
 
 @pytest.mark.parametrize("plant", [None, other_inode, second_name, another_link])
 def test_a_folder_of_the_users_with_the_name_of_a_workplace_stays(tmp_path, plant):
-    """docs/security.md: a folder is removed only if it carries a mark inside that this user's unmix made for this very folder.
+    """docs/security.md: a folder is removed only if it carries a mark inside that this user's unmix made for this very
+    folder.
 
     Whoever may write to the folder of the outputs may rename the user's own folders there, to have them deleted.
     """

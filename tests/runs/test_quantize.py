@@ -45,9 +45,12 @@ def test_what_does_not_fit_is_named(value):
 
 @pytest.mark.parametrize(
     ("form", "method"),
-    rest_slow([("envi", "scls"), ("netcdf", "fcls"), ("geotiff", "fcls"), ("cog", "fcls"), ("hdf5", "fcls")],
-              ("envi", "scls"), ("netcdf", "fcls")),
-)  # fmt: skip
+    rest_slow(
+        [("envi", "scls"), ("netcdf", "fcls"), ("geotiff", "fcls"), ("cog", "fcls"), ("hdf5", "fcls")],
+        ("envi", "scls"),
+        ("netcdf", "fcls"),
+    ),
+)
 def test_same_values_in_every_format(scene, form, method, device):
     """Abundances, residuals and sums are those of a float32 run to half a step, and verify solves them again."""
     if form in ("geotiff", "cog"):

@@ -56,8 +56,12 @@ def whole(tmp_path_factory):
 
 def start(folder, out, pause=0.02, *words):
     """The slow run as a process."""
-    return subprocess.Popen([sys.executable, "-c", SLOW, str(folder / "s.hdr"), str(out), str(pause), *words],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(folder / "s.hdr"), str(out), str(pause), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def wait_for(out, lines, process):
@@ -97,7 +101,8 @@ def test_killed_at_random_moments(tmp_path, whole, number):
     said, errors = done.communicate(timeout=PATIENCE)
     assert done.returncode == 0, errors
     resumed, read = map(int, said.split())
-    # No line that was done, and none for endmembers; but a sample of 2048 pixels, 34 lines, for what the endmembers lack.
+    # No line that was done, and none for endmembers; but a sample of 2048 pixels, 34 lines, for what the endmembers
+    # lack.
     assert resumed == past.lines and 0 <= read - (400 - resumed) <= 34
     same(out, expected)
     assert json.loads((out / "s_run.json").read_text())["resumed_from"] == resumed
@@ -221,8 +226,8 @@ def test_a_file_system_that_is_really_full(tmp_path, whole, monkeypatch):
 
 
 def test_what_is_done_is_skipped_where_nobody_may_write(tmp_path, whole, monkeypatch):
-    """No lock is taken for it; but with other options, or beside an unfinished run, it is looked at more closely. Without the
-    option it is refused, and the way to go on is named first."""
+    """No lock is taken for it; but with other options, or beside an unfinished run, it is looked at more closely.
+    Without the option it is refused, and the way to go on is named first."""
     out = tmp_path / "o"
     again(whole, out)
     refused(unmix.OutputError, "exists already; use `skip_existing`, `overwrite` or `out_dir`", again, whole, out)
@@ -267,7 +272,10 @@ def test_names_that_no_system_takes_stop_nothing(odd):
 
 @pytest.mark.slow
 def test_who_watches_may_leave(odd):
-    command = f"{sys.executable} -m unmix_cli.main run {odd}/a.hdr -n 2 --extract vca --device cpu --progress json 2> /dev/full"
+    command = (
+        f"{sys.executable} -m unmix_cli.main run {odd}/a.hdr -n 2 --extract vca --device cpu --progress json 2> "
+        "/dev/full"
+    )
     assert subprocess.run(["sh", "-c", command], timeout=PATIENCE).returncode == 0
 
 
@@ -305,7 +313,10 @@ def test_odd_scenes_stop_nothing(odd):
 
 @pytest.mark.slow
 def test_a_full_stdout_stops_nothing(odd):
-    command = f"{sys.executable} -m unmix_cli.main run {odd}/a.hdr {odd}/few.hdr -n 2 --extract vca --device cpu --json > /dev/full"
+    command = (
+        f"{sys.executable} -m unmix_cli.main run {odd}/a.hdr {odd}/few.hdr -n 2 --extract vca --device cpu --json > "
+        "/dev/full"
+    )
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1 and "lines of JSON are missing" in done.stderr and "2 done" in done.stderr
 

@@ -49,15 +49,35 @@ def test_from_file_to_file(tmp_path, device, method):
     cube = (random.dirichlet(np.ones(3), (lines, samples)) @ E.T * 1000).astype(np.int16)
     cube[1, 2, 3] = -1
     cube[0, 1] = -1
-    path = write_cube(tmp_path / "x.hdr", cube, "bil", data_ignore_value=-1, reflectance_scale_factor=1000,
-                      bbl="{1, 1, 1, 1, 1, 0}", map_info="{UTM, 1, 1, 2, 3, 4, 5}")  # fmt: skip
-    report = unmix.run(path, method=method, endmembers=write_csv(tmp_path / "e.csv", E), device=device,
-                       residual=True, certificate=True, out_dir=tmp_path / "o")  # fmt: skip
+    path = write_cube(
+        tmp_path / "x.hdr",
+        cube,
+        "bil",
+        data_ignore_value=-1,
+        reflectance_scale_factor=1000,
+        bbl="{1, 1, 1, 1, 1, 0}",
+        map_info="{UTM, 1, 1, 2, 3, 4, 5}",
+    )
+    report = unmix.run(
+        path,
+        method=method,
+        endmembers=write_csv(tmp_path / "e.csv", E),
+        device=device,
+        residual=True,
+        certificate=True,
+        out_dir=tmp_path / "o",
+    )
     pixels = lines * samples
     assert report["pixels"] == {
-        "all": pixels, "solved": pixels - 2, "masked": 1, "partly_nodata": 1,
-        "certified": pixels - 2, "fit_certified": 0, "failed": 0, "rescued": 0,
-    }  # fmt: skip
+        "all": pixels,
+        "solved": pixels - 2,
+        "masked": 1,
+        "partly_nodata": 1,
+        "certified": pixels - 2,
+        "fit_certified": 0,
+        "failed": 0,
+        "rescued": 0,
+    }
     assert report["bands_used"] == [1, 2, 3, 4, 5]
     row = METHODS[method]
     abundance = read_map(tmp_path / "o/x", "abundance")
@@ -109,13 +129,27 @@ def test_cpu_against_gpu(tmp_path, method, solver, interleave):
     cube = naive.read_envi((tmp_path / "s.img").read_bytes(), 50, 93, 61, np.int16, "bil", "<").copy()
     cube[7, 3:9, 5] = -77
     cube[9, 11] = -77
-    path = write_cube(tmp_path / "c.hdr", cube, interleave, data_ignore_value=-77, reflectance_scale_factor=10000,
-                      bbl="{" + ", ".join(["1"] * 30 + ["0"] + ["1"] * 30) + "}")  # fmt: skip
+    path = write_cube(
+        tmp_path / "c.hdr",
+        cube,
+        interleave,
+        data_ignore_value=-77,
+        reflectance_scale_factor=10000,
+        bbl="{" + ", ".join(["1"] * 30 + ["0"] + ["1"] * 30) + "}",
+    )
     E = np.delete(load(tmp_path / "s_truth_endmembers.csv").matrix, 30, axis=0)
     reports = {}
     for device in ("cpu", "cuda"):
-        reports[device] = unmix.run(path, method=method, solver=solver, endmembers=write_csv(tmp_path / "e.csv", E),
-                                    device=device, out_dir=tmp_path / device, memory="600k", residual=True)  # fmt: skip
+        reports[device] = unmix.run(
+            path,
+            method=method,
+            solver=solver,
+            endmembers=write_csv(tmp_path / "e.csv", E),
+            device=device,
+            out_dir=tmp_path / device,
+            memory="600k",
+            residual=True,
+        )
     assert reports["cpu"]["pixels"]["masked"] == reports["cuda"]["pixels"]["masked"] == 1
     assert reports["cpu"]["pixels"]["certified"] == reports["cuda"]["pixels"]["certified"]
     for name in ("abundance", "rmse", "residual"):
@@ -134,19 +168,31 @@ def without_room(folder, scene, truth, patch):
     patch.setattr("unmix.runs.files.output_set.shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0))
 
 
-# What is done to a folder, a scene, its library or the system, which returns what is asked for instead; and what is said.
+# What is done to a folder, a scene, its library or the system, which returns what is asked for instead; and what is
+# said.
 FAULTS = {
-    "other bands": (lambda folder, scene, truth, _: {"endmembers": write_csv(folder / "e.csv", load(truth).matrix[:17])},
-                    unmix.LibraryError, "bands"),
+    "other bands": (
+        lambda folder, scene, truth, _: {"endmembers": write_csv(folder / "e.csv", load(truth).matrix[:17])},
+        unmix.LibraryError,
+        "bands",
+    ),
     "all masked": (masked, unmix.CubeError, "masked"),
     "all masked, extracted": (lambda folder, *_: masked(folder) | {"endmembers": None}, unmix.CubeError, "masked"),
     "no size": (lambda *_: {"memory": "much"}, unmix.MethodError, "is not a size"),
     "no place": (lambda folder, *_: (folder / "o").touch(), unmix.OutputError, "cannot write here"),
     "no space": (without_room, unmix.OutputError, "make room"),
     "truncated": (lambda folder, scene, *_: os.truncate(scene.with_suffix(".img"), 100), unmix.CubeError, "truncated"),
-    "shrinks": (lambda folder, scene, truth, patch: truncate_after_opening(scene, patch), unmix.CubeError, "longer when it was opened"),
-    "full disk": (lambda folder, scene, truth, patch: patch.setattr("os.pwrite", full_disk), unmix.OutputError, "No space left"),
-}  # fmt: skip
+    "shrinks": (
+        lambda folder, scene, truth, patch: truncate_after_opening(scene, patch),
+        unmix.CubeError,
+        "longer when it was opened",
+    ),
+    "full disk": (
+        lambda folder, scene, truth, patch: patch.setattr("os.pwrite", full_disk),
+        unmix.OutputError,
+        "No space left",
+    ),
+}
 
 
 @pytest.mark.parametrize("what", FAULTS)

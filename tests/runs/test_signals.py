@@ -38,8 +38,12 @@ start.program()
 def started(*words: object, program: str = PROGRAM, **how: object) -> subprocess.Popen:
     """Start the program and return when its handlers stand."""
     process = subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how
-    )  # fmt: skip
+        [sys.executable, "-c", program, *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **how,
+    )
     assert process.stderr is not None and process.stderr.readline() == "ready\n"
     return process
 
@@ -85,9 +89,10 @@ SWALLOWING = {
     "destructor": "class Last:\n    def __del__(self):\n        time.sleep(30)\nLast()\n",
     "callback": "import ctypes\nctypes.CFUNCTYPE(None)(lambda: time.sleep(30))()\n",
     "handler of errors": (
-        "try:\n    raise ValueError\nexcept ValueError:\n    try:\n        time.sleep(30)\n    except BaseException:\n        pass\n"
+        "try:\n    raise ValueError\nexcept ValueError:\n    try:\n        time.sleep(30)\n    except BaseException:\n "
+        "       pass\n"
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("number", ONE_AND_ALL, ids=lambda number: number.name)
@@ -154,9 +159,16 @@ def test_a_lock_that_a_signal_stops_in_the_making_is_released(
 def test_no_hang_up_under_nohup(tmp_path: Path) -> None:
     """SIGHUP that is ignored stays so."""
     process = started(
-        "run", DATA / "demo.hdr", "-e", DATA / "demo_truth_endmembers.csv", "-o", tmp_path / "o", "--device", "cpu",
+        "run",
+        DATA / "demo.hdr",
+        "-e",
+        DATA / "demo_truth_endmembers.csv",
+        "-o",
+        tmp_path / "o",
+        "--device",
+        "cpu",
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
-    )  # fmt: skip
+    )
     while process.poll() is None:
         process.send_signal(signal.SIGHUP)
         time.sleep(0.05)
@@ -166,10 +178,13 @@ def test_no_hang_up_under_nohup(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
-    [("NUMBA_NUM_THREADS", "0", "has to be a number from 1 on"), ("NUMBA_NUM_THREADS", "many", "has to be a number from 1 on"),
-     ("NUMBA_OPT", "x", "which Numba cannot read"),
-     ("NUMBA_CPU_FEATURES", "bar", "names 'bar'")],
-)  # fmt: skip
+    [
+        ("NUMBA_NUM_THREADS", "0", "has to be a number from 1 on"),
+        ("NUMBA_NUM_THREADS", "many", "has to be a number from 1 on"),
+        ("NUMBA_OPT", "x", "which Numba cannot read"),
+        ("NUMBA_CPU_FEATURES", "bar", "names 'bar'"),
+    ],
+)
 def test_an_environment_that_numba_cannot_read(
     name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

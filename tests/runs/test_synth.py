@@ -113,9 +113,14 @@ def test_a_granule_like_those_of_emit(tmp_path):
     truth = np.fromfile(tmp_path / "a_truth_fraction.img", "<f4").reshape(24, 30, 4)
     assert np.allclose(truth.sum(axis=2), 1, atol=1e-6) and truth.min() >= 0 and truth[..., 3].min() >= 0.05
     report = unmix.run(
-        tmp_path / "a.nc", endmembers=tmp_path / "a_library.csv", method="pcls", by="class", ortho=True,
-        mask_out=f"{tmp_path / 'a_mask.nc'}:Cloud flag", out_dir=tmp_path / "out",
-    )  # fmt: skip
+        tmp_path / "a.nc",
+        endmembers=tmp_path / "a_library.csv",
+        method="pcls",
+        by="class",
+        ortho=True,
+        mask_out=f"{tmp_path / 'a_mask.nc'}:Cloud flag",
+        out_dir=tmp_path / "out",
+    )
     found = read_map(tmp_path / "out/a", "fraction")
     clear = found[..., 0] != -9999
     assert report["pixels"]["masked"] == (~clear).sum() > 0 and report["acquisition"]["sensor type"] == "EMIT"

@@ -19,7 +19,14 @@ from unmix.outputs.digests import image_digest_within
 
 LINES, SAMPLES, L = 12, 9, 20
 CASES = {
-    "fcls": {"method": "fcls", "certificate": True, "residual": True, "uncertainty": True, "by": "class", "class_map": True},
+    "fcls": {
+        "method": "fcls",
+        "certificate": True,
+        "residual": True,
+        "uncertainty": True,
+        "by": "class",
+        "class_map": True,
+    },
     "quantized": {"method": "nnls", "normalize": "length", "quantize": 0.001},
     "top": {"method": "nnls", "top": 2},
     "at most": {"method": "nnls", "at_most": 2},
@@ -28,7 +35,7 @@ CASES = {
     "weights": {"method": "scls", "weights": "noise", "noise": "noise.txt"},
     "models": {"method": "mesma", "uncertainty": True},
     "ranges": {"method": "fcls", "ranges": "class", "within": 0.01},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

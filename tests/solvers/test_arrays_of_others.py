@@ -42,8 +42,15 @@ def maker(name):
 
 def host(array):
     """An array of the host."""
-    return np.asarray(array.cpu() if hasattr(array, "cpu") else array.get() if hasattr(array, "get") else
-                      array.copy_to_host() if hasattr(array, "copy_to_host") else array)  # fmt: skip
+    return np.asarray(
+        array.cpu()
+        if hasattr(array, "cpu")
+        else array.get()
+        if hasattr(array, "get")
+        else array.copy_to_host()
+        if hasattr(array, "copy_to_host")
+        else array
+    )
 
 
 def alike(there, here, names):
@@ -86,8 +93,11 @@ def test_pixels_on_a_gpu_are_solved_there(name, method, whole, monkeypatch):
         assert type(found.abundances).__name__ == type(there(Y)).__name__
         alike(found, here, FIELDS)
     if not simulated():
-        alike(unmix.solve(there(Y.reshape(20, 25, -1)), there(E), method=method),
-              unmix.solve(Y.reshape(20, 25, -1), E, method=method), FIELDS)  # fmt: skip
+        alike(
+            unmix.solve(there(Y.reshape(20, 25, -1)), there(E), method=method),
+            unmix.solve(Y.reshape(20, 25, -1), E, method=method),
+            FIELDS,
+        )
         counts = np.round(1e4 * np.nan_to_num(Y)).astype(np.int16)
         alike(unmix.solve(there(counts), 1e4 * E, method=method), unmix.solve(counts, 1e4 * E, method=method), FIELDS)
 

@@ -28,9 +28,19 @@ def certificates(E, Y, A, method, ops=WIDE, penalty=None):
         some = np.minimum(np.arange(first, first + w), len(Y) - 1)  # the last tile is filled up
         out = np.full((3, 1, w), np.inf)
         certify_function(ops)(
-            problem.E, problem.sizes, problem.slopes, problem.curvature, problem.centre, *problem.constraint.flags, penalty,
-            np.ascontiguousarray(X[some].T), np.ascontiguousarray(A[some].T), np.empty((p, w)), *out, np.empty((TERMS, w)),
-        )  # fmt: skip
+            problem.E,
+            problem.sizes,
+            problem.slopes,
+            problem.curvature,
+            problem.centre,
+            *problem.constraint.flags,
+            penalty,
+            np.ascontiguousarray(X[some].T),
+            np.ascontiguousarray(A[some].T),
+            np.empty((p, w)),
+            *out,
+            np.empty((TERMS, w)),
+        )
         found.append(out[:, 0].T)
     return np.concatenate(found)[: len(Y)]
 

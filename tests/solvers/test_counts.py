@@ -23,9 +23,13 @@ def results_of(n, samples, **more):
     """Results of a block in which all is well, and nothing else."""
     plane = n, samples
     return {
-        "rmse": np.full(plane, 0.1, np.float32), "relative": np.full(plane, 0.01, np.float32), "kappa": np.full(plane, 1e-15),
-        "delta": np.full(plane, 1e-9), "steps": np.ones(plane, np.int32), "state": np.full(plane, SOLVED, np.uint8),
-    } | more  # fmt: skip
+        "rmse": np.full(plane, 0.1, np.float32),
+        "relative": np.full(plane, 0.01, np.float32),
+        "kappa": np.full(plane, 1e-15),
+        "delta": np.full(plane, 1e-9),
+        "steps": np.ones(plane, np.int32),
+        "state": np.full(plane, SOLVED, np.uint8),
+    } | more
 
 
 @pytest.mark.parametrize("samples", [1, 127, 300])
@@ -118,9 +122,10 @@ def test_fractions_are_counted_in_place_of_abundances():
     results = results_of(*plane, abundance=random.random((n, p, samples)))
     fractions, _, far = shares.replaced(results["abundance"], results["delta"], results["state"] == SOLVED, 1, -9999.0)
     made = {
-        "abundance": cuda.device_array((n, p, samples), np.float32), "scale": cuda.device_array(plane, np.float32),
+        "abundance": cuda.device_array((n, p, samples), np.float32),
+        "scale": cuda.device_array(plane, np.float32),
         "delta": cuda.device_array(plane, np.float64),
-    }  # fmt: skip
+    }
     counts = CountsOnGpu(*(cuda.device_array(shape, kind) for kind, shape in count_shapes(n, p)))
     on_gpu = {name: cuda.to_device(values) for name, values in results.items()}
     Counter(p, samples, FARTHEST, shares=shares.shares).launch(on_gpu, counts, {}, made, 0)

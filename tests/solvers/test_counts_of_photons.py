@@ -42,9 +42,12 @@ def test_no_mixture_costs_less_than_the_gap_allows(seed):
         rounding = 1e-12 * (abs(own) + y.sum() + 1)
         near = np.abs(found.x[i] * (1 + random.normal(0, 0.1, (50, p))) + random.exponential(0.01, (50, p)))
         scipy = minimize(
-            lambda x: cost_of(E, b, y, x), found.x[i] + 1e-3 * (1 + y.sum()),  # noqa: B023
-            jac=lambda x: E.T @ (1 - y / np.maximum(E @ x + b, 1e-300)), bounds=[(0, None)] * p, method="L-BFGS-B",  # noqa: B023
-        ).x  # fmt: skip
+            lambda x, y=y: cost_of(E, b, y, x),
+            found.x[i] + 1e-3 * (1 + y.sum()),
+            jac=lambda x, y=y: E.T @ (1 - y / np.maximum(E @ x + b, 1e-300)),
+            bounds=[(0, None)] * p,
+            method="L-BFGS-B",
+        ).x
         for x in [*near, scipy, np.zeros(p)]:
             assert not cost_of(E, b, y, x) < own - found.gap[i] - rounding
 

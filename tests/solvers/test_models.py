@@ -83,10 +83,16 @@ def test_against_every_model(limits, rule, levels):
 @pytest.mark.slow
 @settings(max_examples=30, derandomize=True)
 @given(
-    st.integers(0, 10_000), st.sampled_from(["2-2", "2-3", "2-4", "3-4"]), st.floats(-0.3, 0.0), st.floats(0.7, 1.3),
-    st.floats(-0.5, 0.2), st.floats(0.3, 1.0), st.one_of(st.none(), st.floats(0.005, 0.1)), st.floats(0, 0.02),
+    st.integers(0, 10_000),
+    st.sampled_from(["2-2", "2-3", "2-4", "3-4"]),
+    st.floats(-0.3, 0.0),
+    st.floats(0.7, 1.3),
+    st.floats(-0.5, 0.2),
+    st.floats(0.3, 1.0),
+    st.one_of(st.none(), st.floats(0.005, 0.1)),
+    st.floats(0, 0.02),
     st.sampled_from(["exact", "viper"]),
-)  # fmt: skip
+)
 def test_any_limits(seed, levels, low, high, least, most, rmse, fusion, limits):
     random = np.random.default_rng(seed)
     E, kinds = library(random, int(random.integers(4, 12)), random.integers(1, 4, int(random.integers(2, 5))))
@@ -445,9 +451,13 @@ def test_the_command(tmp_path, cube):
 def test_jasper(tmp_path, data):
     """A real scene with sixty spectra of three classes: the choice of all pixels proved, some of them fitted again."""
     report = unmix.run(
-        data / "jasper/jasper.hdr", endmembers=data / "libraries/spectral_library_jasperRidge.mat", method="mesma", levels="2-4",
-        select="Tree ?,Tree 1?,Dirt ?,Dirt 1?,Road ?,Road 1?", out_dir=tmp_path,
-    )  # fmt: skip
+        data / "jasper/jasper.hdr",
+        endmembers=data / "libraries/spectral_library_jasperRidge.mat",
+        method="mesma",
+        levels="2-4",
+        select="Tree ?,Tree 1?,Dirt ?,Dirt 1?,Road ?,Road 1?",
+        out_dir=tmp_path,
+    )
     assert report["pixels"]["certified"] >= 9_990 and report["pixels"]["failed"] == 0
     assert verify(tmp_path / "jasper", sample=100).faults == []
 

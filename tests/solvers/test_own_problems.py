@@ -53,9 +53,10 @@ def test_systems_on_any_device(device, shape):
     random = np.random.default_rng(sum(shape))
     A, B, which, _ = case(random, *shape)
     own = {
-        "weights": random.uniform(0.2, 2.0, B.shape), "allowed": random.random((len(B), A.shape[2])) < 0.8,
+        "weights": random.uniform(0.2, 2.0, B.shape),
+        "allowed": random.random((len(B), A.shape[2])) < 0.8,
         "start": random.random((len(B), A.shape[2])) < 0.4,
-    }  # fmt: skip
+    }
     found = unmix.nnls(A, B, dictionary=which, device=device, threads=1, **own)
     for i, k in enumerate(which):
         check_one(A[k], B[i], own, i, found.x[i], found, lambda M, b: scipy_nnls(M, b, maxiter=10000)[0])
@@ -88,8 +89,10 @@ def test_pixels_against_scipy(method, reference, seed):
     Y = random.dirichlet(np.ones(p) * 0.4, N) * random.uniform(0.5, 1.2, (N, 1)) @ E.T
     Y += 0.02 * random.standard_normal((N, L))
     own = {
-        "weights": 10.0 ** random.uniform(-2, 2, (N, L)), "allowed": random.random((N, p)) < 0.7, "start": random.random((N, p)),
-    }  # fmt: skip
+        "weights": 10.0 ** random.uniform(-2, 2, (N, L)),
+        "allowed": random.random((N, p)) < 0.7,
+        "start": random.random((N, p)),
+    }
     own["allowed"][:, 0] = True
     own = {name: own[name] for name in own if random.random() < 0.7} or {"weights": own["weights"]}
     found = unmix.solve(Y, E, method=method, **own)

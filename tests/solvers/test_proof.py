@@ -30,16 +30,42 @@ from unmix.summary import Summary, count_block
 # Where abundances were off by 7.8e-7 and 0.045, and κ and δ were 0.
 FOUND_WRONG = [
     (
-        [[0.153, 0.1530045], [0.9349999999999999, 0.9349949999999999], [1.0010000000000001, 1.0010071], [0.624, 0.6240045],
-         [0.403, 0.40299440000000003], [0.816, 0.8159974999999999]],
-        [-0.11871778665931995, 1.945038830773779, 0.6531447637890451, 0.795591854206354, -0.9584849871330294, 0.6775131603215744],
+        [
+            [0.153, 0.1530045],
+            [0.9349999999999999, 0.9349949999999999],
+            [1.0010000000000001, 1.0010071],
+            [0.624, 0.6240045],
+            [0.403, 0.40299440000000003],
+            [0.816, 0.8159974999999999],
+        ],
+        [
+            -0.11871778665931995,
+            1.945038830773779,
+            0.6531447637890451,
+            0.795591854206354,
+            -0.9584849871330294,
+            0.6775131603215744,
+        ],
     ),
     (
-        [[1.047, 1.047000063], [0.9349999999999999, 0.9349999959999999], [0.858, 0.857999985], [0.621, 0.620999972],
-         [0.774, 0.774000114], [0.44999999999999996, 0.45000004799999993]],
-        [-9.130720294911326, 5.507564505922157, -3.0540373202209685, 7.779710574756368, 8.305889476431052, -0.7455297004373505],
+        [
+            [1.047, 1.047000063],
+            [0.9349999999999999, 0.9349999959999999],
+            [0.858, 0.857999985],
+            [0.621, 0.620999972],
+            [0.774, 0.774000114],
+            [0.44999999999999996, 0.45000004799999993],
+        ],
+        [
+            -9.130720294911326,
+            5.507564505922157,
+            -3.0540373202209685,
+            7.779710574756368,
+            8.305889476431052,
+            -0.7455297004373505,
+        ],
     ),
-]  # fmt: skip
+]
 
 
 def exact_errors(E, Y, found, method):
@@ -62,7 +88,8 @@ def test_what_was_certified_and_wrong(device, E, y, method):
     assert found.kappa[0] <= CERTIFIED
 
 
-# Of the twelve pairs of method and solver, how many may refuse a singular family, which not every solver can work with; no other is.
+# Of the twelve pairs of method and solver, how many may refuse a singular family, which not every solver can work with;
+# no other is.
 MOST_REFUSED = {"shade": 9, "more_than_bands": 9, "duplicates": 9}
 
 
@@ -415,7 +442,7 @@ RUNS = {
     "unused": (lambda E: np.column_stack([E, np.full(len(E), 9.0)]), "em 4 is nearly unused"),
     "alike": (lambda E: np.column_stack([E, E[:, 0] * (1 + 1e-7 * np.arange(len(E)))]), "nearly collinear endmembers"),
     "no shade": (lambda E: E * [1.5, 6, 6], "are em 1 alone and fitted poorly"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", list(RUNS))
@@ -448,17 +475,25 @@ def test_a_run_says_how_good_its_model_is(tmp_path, what):
     ("poor", "said"),
     [
         (70, "5 % of the pixels have a relative RMSE above 40 %"),
-        (30, "3 % of pixels are fitted poorly (relative RMSE above 10 %): clouds, shadow, or an endmember may be missing"),
+        (
+            30,
+            "3 % of pixels are fitted poorly (relative RMSE above 10 %): clouds, shadow, or an endmember may be "
+            "missing",
+        ),
         (15, None),
     ],
-)  # fmt: skip
+)
 def test_a_part_of_a_scene_that_is_fitted_poorly_is_told(poor, said):
     n = 1000
     results = {
-        "state": np.zeros((1, n), np.uint8), "kappa": np.zeros((1, n)), "delta": np.zeros((1, n)), "steps": np.ones((1, n), np.int32),
-        "abundance": np.full((1, 2, n), 0.5, np.float32), "rmse": np.ones((1, n), np.float32),
+        "state": np.zeros((1, n), np.uint8),
+        "kappa": np.zeros((1, n)),
+        "delta": np.zeros((1, n)),
+        "steps": np.ones((1, n), np.int32),
+        "abundance": np.full((1, 2, n), 0.5, np.float32),
+        "rmse": np.ones((1, n), np.float32),
         "relative": np.where(np.arange(n) < poor, 0.4, 0.02).astype(np.float32)[None],
-    }  # fmt: skip
+    }
     summary = Summary()
     summary.add(0, results)
     found = judge(Seen(summary, ["a", "b"], METHODS["fcls"], 1e-4))
@@ -512,8 +547,13 @@ def test_values_beyond_float32_are_said(tmp_path):
 
 def test_percentages_are_written_as_people_do():
     assert [in_percent(x) for x in (0.00123, 0.0123, 0.123, 0.996, 7.5, np.inf)] == [
-        "0.12 %", "1.2 %", "12 %", "99.6 %", "750 %", "infinite"
-    ]  # fmt: skip
+        "0.12 %",
+        "1.2 %",
+        "12 %",
+        "99.6 %",
+        "750 %",
+        "infinite",
+    ]
 
 
 def test_a_count_that_was_capped_is_in_the_record(tmp_path, monkeypatch):

@@ -255,8 +255,14 @@ def test_what_does_not_go_together_is_named(arguments, error, text):
 
 
 # Those that refuse what the other solvers take, and whether cond(E) is that of spectra less their mean.
-PICKY = [("ucls", "direct", False), ("nnls", "inverse", False), ("nnls", "delete-only", False), ("scls", "direct", True),
-         ("fcls", "inverse", True), ("fcls", "delete-only", False)]  # fmt: skip
+PICKY = [
+    ("ucls", "direct", False),
+    ("nnls", "inverse", False),
+    ("nnls", "delete-only", False),
+    ("scls", "direct", True),
+    ("fcls", "inverse", True),
+    ("fcls", "delete-only", False),
+]
 
 
 @pytest.mark.parametrize(("method", "solver", "from_mean"), PICKY)

@@ -272,17 +272,23 @@ def test_what_no_image_is():
     Y, E = image()
     refused(CubeError, "neighbours are those of an image", unmix.spatial, Y[0], E, tv=1.0)
     for words, text in (
-        ({}, "name one of"), ({"tv": 1.0, "laplacian": 1.0}, "name one of"), ({"tv": 0.0}, "must be above 0"),
+        ({}, "name one of"),
+        ({"tv": 1.0, "laplacian": 1.0}, "name one of"),
+        ({"tv": 0.0}, "must be above 0"),
         ({"laplacian": np.nan}, "must be above 0"),
-    ):  # fmt: skip
+    ):
         refused(MethodError, text, unmix.spatial, Y, E, **words)
     ones = np.ones((9, 10)), np.ones((8, 11))
     for words, text in (
-        ({"l1": -5.0}, "`l1` -5.0: must be"), ({"l1": np.nan}, "`l1` nan: must be"), ({"l1": "auto"}, "`l1` auto: must be"),
-        ({"edges": ones[::-1]}, "must be two arrays"), ({"edges": "guided"}, "must be two arrays"),
+        ({"l1": -5.0}, "`l1` -5.0: must be"),
+        ({"l1": np.nan}, "`l1` nan: must be"),
+        ({"l1": "auto"}, "`l1` auto: must be"),
+        ({"edges": ones[::-1]}, "must be two arrays"),
+        ({"edges": "guided"}, "must be two arrays"),
         ({"edges": ones[:1]}, "must be two arrays"),
-        ({"edges": (ones[0], -ones[1])}, "must be finite, and not"), ({"edges": (ones[0] * np.nan, ones[1])}, "must be finite"),
-    ):  # fmt: skip
+        ({"edges": (ones[0], -ones[1])}, "must be finite, and not"),
+        ({"edges": (ones[0] * np.nan, ones[1])}, "must be finite"),
+    ):
         refused(MethodError, text, unmix.spatial, Y, E, tv=1.0, **words)
     with pytest.raises(MethodError, match="some mixture of the endmembers is zero"):
         unmix.spatial(Y, np.column_stack([E[:, 0], -E[:, 0]]), tv=1.0)
@@ -304,11 +310,13 @@ WORDS = {"device": "cpu", "browse": False}
 @pytest.mark.parametrize(
     "words",
     [
-        {"method": "nnls", "tv": 0.05}, {"method": "fcls", "laplacian": 0.5}, {"method": "pcls", "tv": "auto"},
+        {"method": "nnls", "tv": 0.05},
+        {"method": "fcls", "laplacian": 0.5},
+        {"method": "pcls", "tv": "auto"},
         {"method": "nnls", "tv": 0.05, "l1": 0.01, "format": "hdf5", "residual": True},
     ],
     ids=["nnls", "fcls", "pcls", "l1"],
-)  # fmt: skip
+)
 def test_a_run(scene, words):
     """The record has the gap, maps hold the optimum of `unmix.spatial`, and `verify` proves them."""
     folder, Y, E = scene

@@ -27,9 +27,10 @@ class Batch:
     rmse : array (N,), float64
         ``|b − A x| / √m``, of rows as weighted.
     kappa, delta : arrays (N,), float64
-        The certificate (`unmix.certificate`): a κ above 1e-10 is a failure; δ bounds the distance from the optimum, and is infinite
-        if the optimum is not unique, or depends on more than 96 columns or nearly dependent ones. A system is certified where κ is at
-        most 1e-10 and δ is finite. Where all weights of a system of the host are 0, x and ``rmse`` are −9999, κ and δ infinite.
+        The certificate (`unmix.certificate`): a κ above 1e-10 is a failure; δ bounds the distance from the optimum, and
+        is infinite if the optimum is not unique, or depends on more than 96 columns or nearly dependent ones. A system
+        is certified where κ is at most 1e-10 and δ is finite. Where all weights of a system of the host are 0, x and
+        ``rmse`` are −9999, κ and δ infinite.
     steps : array (N,), int32
         Columns that entered or left.
     smooth : tensor (N,), bool, or None
@@ -71,13 +72,13 @@ def nnls(
     B : array-like of shape (m,) or (N, m)
         The right-hand sides; what a masked array masks is NaN.
     weights : array-like of shape (m,) or (N, m), optional
-        Weights of the rows, of all systems or of each, at least 0, such as 1/σ²; default is 1. Of the host's rows, those of weight 0
-        may have no value.
+        Weights of the rows, of all systems or of each, at least 0, such as 1/σ²; default is 1. Of the host's rows,
+        those of weight 0 may have no value.
     allowed : array-like of shape (n,) or (N, n), bool, optional
         The columns that x may use; those of the others are 0, and the certificate is that of the problem without them.
     start : array-like of shape (n,) or (N, n), optional
-        The columns that the search begins with: bool, or x of similar systems, of which those above 0 are meant. It changes how long
-        the search takes and, if the optimum is not unique, which one is found.
+        The columns that the search begins with: bool, or x of similar systems, of which those above 0 are meant. It
+        changes how long the search takes and, if the optimum is not unique, which one is found.
     dictionary : array-like of shape (N,), int, optional
         The number of each system's matrix in A, from 0.
     device : str, optional
@@ -88,20 +89,22 @@ def nnls(
     Returns
     -------
     Batch
-        Of arrays of B's kind, where B is: NumPy, CuPy, torch, JAX, or numba's for whatever else has ``__cuda_array_interface__``.
+        Of arrays of B's kind, where B is: NumPy, CuPy, torch, JAX, or numba's for whatever else has
+        ``__cuda_array_interface__``.
 
     Raises
     ------
     InputError
-        If shapes do not match, a value is not finite, a weight is negative, or ``dictionary`` names a matrix that there is not.
+        If shapes do not match, a value is not finite, a weight is negative, or ``dictionary`` names a matrix that there
+        is not.
     MethodError, DeviceError
         If the device is not available.
 
     Notes
     -----
-    Arrays on a GPU are solved there, in the caller's stream (torch's, CuPy's), and nothing is waited for: a system with a value that is
-    not finite, a negative weight or a matrix that there is not raises nothing, but has a κ of infinity. A matrix of all systems is best
-    given as an array of the host: it is prepared there, once for calls that come again.
+    Arrays on a GPU are solved there, in the caller's stream (torch's, CuPy's), and nothing is waited for: a system with
+    a value that is not finite, a negative weight or a matrix that there is not raises nothing, but has a κ of infinity.
+    A matrix of all systems is best given as an array of the host: it is prepared there, once for calls that come again.
 
     torch and JAX can differentiate x by A, B and (torch) the weights, as abundances of `unmix.solve`.
 
@@ -265,8 +268,8 @@ def grow(answers: dict[str, np.ndarray], of_columns: np.ndarray, of_rows: np.nda
 def toeplitz(pulse: np.ndarray, m: int) -> np.ndarray:
     """Return the matrix of a convolution (m, m), or (N, m, m): column j is the pulse, shifted to begin at sample j.
 
-    All systems have one pulse (w,), or each has its own (N, w); m is the number of samples of the received signal. Luo and Duraiswami
-    2011, eq. 6.2, for a pulse that begins at 0.
+    All systems have one pulse (w,), or each has its own (N, w); m is the number of samples of the received signal. Luo
+    and Duraiswami 2011, eq. 6.2, for a pulse that begins at 0.
     """
     pulse = np.asarray(pulse, np.float64)
     w = min(m, pulse.shape[-1])

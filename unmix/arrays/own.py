@@ -86,7 +86,8 @@ def solve_each(
 ) -> dict[str, np.ndarray]:
     """Return abundances (n, p), ``rmse``, ``kappa``, ``delta`` and ``steps`` (n,) of pixels (n, L) under a ≥ 0.
 
-    ``has_sum`` says whether abundances sum to one; ``own`` has ``weights``, ``allowed`` and ``start`` of all pixels, or of each.
+    ``has_sum`` says whether abundances sum to one; ``own`` has ``weights``, ``allowed`` and ``start`` of all pixels, or
+    of each.
     """
     if has_sum:
         return on_simplex(Y, E, own, device, threads)
@@ -99,8 +100,8 @@ def on_simplex(
 ) -> dict[str, np.ndarray]:
     """Return what `solve_each` does where abundances sum to one.
 
-    They are, up to a factor, those of the point of the hull of ``e_j − y`` that is nearest to 0: an NNLS with a matrix for each pixel
-    (Lawson and Hanson 1974, chapter 23).
+    They are, up to a factor, those of the point of the hull of ``e_j − y`` that is nearest to 0: an NNLS with a matrix
+    for each pixel (Lawson and Hanson 1974, chapter 23).
     """
     n, (L, p) = len(Y), E.shape
     roots, exponents = np.ones((n, L)), np.zeros(n, int)

@@ -38,12 +38,13 @@ class Solution:
     rmse : array (...), float64
         ``sqrt(|y − E a|² / L)``.
     kappa, delta : arrays (...), float64
-        See `unmix.certificate`; a pixel is certified where κ ≤ 1e-10 and δ ≤ 1e-4, and no abundance is further than δ from the optimum.
+        See `unmix.certificate`; a pixel is certified where κ ≤ 1e-10 and δ ≤ 1e-4, and no abundance is further than δ
+        from the optimum.
     steps : array (...), int32
         Columns that entered or left.
     valid : array (...), bool
-        False where a band of a pixel was NaN, infinite or masked (but with a weight of 0), all its weights were 0, or one was masked;
-        its results are −9999.
+        False where a band of a pixel was NaN, infinite or masked (but with a weight of 0), all its weights were 0, or
+        one was masked; its results are −9999.
     scale : array (...), float64, or None
         The divisor of the abundances, with ``normalize``; ``abundances`` and ``delta`` are those of fractions then.
     smooth : tensor (...), bool, or None
@@ -88,19 +89,20 @@ def solve(
     solver : str, optional
         A key of `unmix.methods.SOLVERS`; default is the first of the method.
     l1 : float, optional
-        For nnls: minimise ``½ |y − E a|² + λ Σa`` in place of the first term alone; ``l1`` is λ: the larger, the fewer endmembers and
-        the smaller their abundances.
+        For nnls: minimise ``½ |y − E a|² + λ Σa`` in place of the first term alone; ``l1`` is λ: the larger, the fewer
+        endmembers and the smaller their abundances.
     normalize : {"none", "sum", "length", "max"}
-        For nnls and pcls: return fractions w_j a_j / s in place of abundances a, with ``s = Σ w_k a_k``; w is 1 for "sum", the length
-        of each endmember for "length", the 95th percentile of its values for "max". They do not depend on a pixel's brightness.
+        For nnls and pcls: return fractions w_j a_j / s in place of abundances a, with ``s = Σ w_k a_k``; w is 1 for
+        "sum", the length of each endmember for "length", the 95th percentile of its values for "max". They do not
+        depend on a pixel's brightness.
     weights : array-like of shape (L,) or (..., L), optional
-        For nnls, fcls and pcls: minimise ``Σ w_b r_b²``, with weights of all pixels or of each, at least 0, such as 1/σ²; ``rmse`` is
-        of the bands as weighted, their residuals times √w. Bands of weight 0 may have no value.
+        For nnls, fcls and pcls: minimise ``Σ w_b r_b²``, with weights of all pixels or of each, at least 0, such as
+        1/σ²; ``rmse`` is of the bands as weighted, their residuals times √w. Bands of weight 0 may have no value.
     allowed : array-like of shape (p,) or (..., p), bool, optional
         For the same: the endmembers that a pixel may use; the certificate is that of the problem without the others.
     start : array-like of shape (p,) or (..., p), optional
-        For the same: the endmembers that the search begins with: bool, or abundances of similar pixels, of which those above 0 are
-        meant. It changes how long the search takes, and the answer where it is not unique.
+        For the same: the endmembers that the search begins with: bool, or abundances of similar pixels, of which those
+        above 0 are meant. It changes how long the search takes, and the answer where it is not unique.
     device : str, optional
         "cpu", "cuda", "cuda:K" or "auto"; default is the CPU, and for pixels on a GPU that GPU.
     threads : int, optional
@@ -111,7 +113,8 @@ def solve(
     Returns
     -------
     Solution
-        Of arrays of Y's kind, where Y is: NumPy, CuPy, torch, JAX, or numba's for whatever else has ``__cuda_array_interface__``.
+        Of arrays of Y's kind, where Y is: NumPy, CuPy, torch, JAX, or numba's for whatever else has
+        ``__cuda_array_interface__``.
 
     Raises
     ------
@@ -122,14 +125,16 @@ def solve(
 
     Notes
     -----
-    On a GPU a pixel starts from the support of the one before it within runs of 4 to 16: keep neighbouring pixels together in Y.
+    On a GPU a pixel starts from the support of the one before it within runs of 4 to 16: keep neighbouring pixels
+    together in Y.
 
-    Pixels that are on a GPU are solved there, in the caller's stream (torch's, CuPy's), and nothing is waited for; with weights,
-    allowed endmembers or a start of their own by way of the host (`unmix.nnls` takes them where they are). Pixels that are not
-    certified are not solved again in extended precision there, as those of the host are. E is best given as an array of the host.
+    Pixels that are on a GPU are solved there, in the caller's stream (torch's, CuPy's), and nothing is waited for; with
+    weights, allowed endmembers or a start of their own by way of the host (`unmix.nnls` takes them where they are).
+    Pixels that are not certified are not solved again in extended precision there, as those of the host are. E is best
+    given as an array of the host.
 
-    torch and JAX can differentiate the abundances by Y, E and (torch) the weights, once, where the optimum is unique and strictly
-    complementary; other pixels add 0 to derivatives (``smooth`` of the answer).
+    torch and JAX can differentiate the abundances by Y, E and (torch) the weights, once, where the optimum is unique
+    and strictly complementary; other pixels add 0 to derivatives (``smooth`` of the answer).
 
     Examples
     --------
@@ -168,9 +173,17 @@ def solve(
                 raise MethodError(f"`{name}` is for pixels of the host; copy them")
         return solve_there(Y, on_host(E), lambda E: planned(E, method, solver, l1), (method, solver, l1), kind, device)
     answer = solve_of_host(
-        kind.host(Y), on_host(E), {name: on_host(values) for name, values in own.items()}, method, solver, l1,
-        {name: value for name, value in further.items() if value is not None}, normalize, device or "cpu", threads,
-    )  # fmt: skip
+        kind.host(Y),
+        on_host(E),
+        {name: on_host(values) for name, values in own.items()},
+        method,
+        solver,
+        l1,
+        {name: value for name, value in further.items() if value is not None},
+        normalize,
+        device or "cpu",
+        threads,
+    )
     return as_kind(answer, kind, Y)
 
 
@@ -196,9 +209,17 @@ def case_of(method: str, others: dict[str, Any]) -> Case:
 
 
 def solve_of_host(
-    Y: np.ndarray, E: np.ndarray, own: dict[str, np.ndarray], method: str, solver: str | None, l1: float | None,
-    further: dict[str, Any], normalize: str, device: str, threads: int | None,
-) -> Solution:  # fmt: skip
+    Y: np.ndarray,
+    E: np.ndarray,
+    own: dict[str, np.ndarray],
+    method: str,
+    solver: str | None,
+    l1: float | None,
+    further: dict[str, Any],
+    normalize: str,
+    device: str,
+    threads: int | None,
+) -> Solution:
     """Solve for pixels of the host; see `solve`. ``own`` has ``weights``, ``allowed`` and ``start``, if they are given."""
     method_spec, _ = choose(method, solver)
     refuse_normalization(method_spec, normalize)
@@ -278,9 +299,9 @@ def mesma(
     Returns
     -------
     Solution
-        ``abundances`` are 0 but for the spectra of the chosen model; shade is one less their sum. ``kappa`` and ``delta`` prove the
-        optimum of that model; ``delta`` is infinite where another model of the level fits as well. ``steps`` is the number of
-        spectra, 0 where shade alone is best or no model is within the limits.
+        ``abundances`` are 0 but for the spectra of the chosen model; shade is one less their sum. ``kappa`` and
+        ``delta`` prove the optimum of that model; ``delta`` is infinite where another model of the level fits as well.
+        ``steps`` is the number of spectra, 0 where shade alone is best or no model is within the limits.
 
     Raises
     ------

@@ -1,9 +1,9 @@
 """Abundances of an image whose neighbouring pixels are alike, with a proof of how near the optimum they are.
 
-The cost is ``Σ ½ |y − Ea|² + l1 Σa + Σ_e φ_e(a_i − a_j)`` over a ≥ 0 (and Σa = 1), e the pairs of neighbours. The alternating direction
-method (Boyd et al. 2011) splits it into squares of all abundances, which the eigenvectors of EᵀE and the cosine transform of each
-image make diagonal, and costs of single numbers. Of each of these, an abundance or a difference, a state is kept: the dual plus ρ times
-the value. An edge belongs to the pixel on its left, or above it.
+The cost is ``Σ ½ |y − Ea|² + l1 Σa + Σ_e φ_e(a_i − a_j)`` over a ≥ 0 (and Σa = 1), e the pairs of neighbours. The
+alternating direction method (Boyd et al. 2011) splits it into squares of all abundances, which the eigenvectors of EᵀE
+and the cosine transform of each image make diagonal, and costs of single numbers. Of each of these, an abundance or a
+difference, a state is kept: the dual plus ρ times the value. An edge belongs to the pixel on its left, or above it.
 """
 
 import logging
@@ -31,8 +31,8 @@ log = logging.getLogger("unmix")
 # The duality gap, relative to the cost, at which the search ends; and at which it gives up proving more.
 PROVEN = 1e-6
 MOST_STEPS = 20_000
-# The gap is measured, and ρ set anew, at the start and after so many steps, or this share of those before if they are more: where ρ
-# was set every 8 steps, libraries of 240 spectra had gaps that grew.
+# The gap is measured, and ρ set anew, at the start and after so many steps, or this share of those before if they are
+# more: where ρ was set every 8 steps, libraries of 240 spectra had gaps that grew.
 FEWEST_STEPS, SHARE_OF_STEPS = 8, 0.3
 # ρ at the start, over the mean of |e_j|², and the share of what steps show in its logarithm.
 FIRST_RHO, SHARE_OF_RHO = 0.01, 0.5
@@ -46,7 +46,8 @@ SMALLEST_COST = 1e-8
 ROUNDINGS_OF_COST = 8.0
 # A gap pays for the rounding of each dual, three terms, and again for the largest where the bound is made feasible.
 ROUNDINGS_OF_GAP = 4.0
-# Least error of the optima of pixels, in the same unit: 6 bands and 5 spectra with a condition of 100 to 300 came to 5e-14.
+# Least error of the optima of pixels, in the same unit: 6 bands and 5 spectra with a condition of 100 to 300 came to
+# 5e-14.
 LEAST_ROUNDING = 1000 * UNIT_ROUNDOFF
 # Pixels whose bounds are computed at a time; arrays (p, lines, samples) of float64 that a search takes.
 PIXELS_TOGETHER, ARRAYS = 2**13, 13
@@ -86,7 +87,8 @@ def prior_of(tv: float | None = None, laplacian: float | None = None) -> Prior:
 
 @dataclass(frozen=True)
 class Spatial:
-    """Abundances of the least cost ``½ Σ|y − E a|² + l1 Σa + λ Σ|a_i − a_j|``, or with half of the squares of differences.
+    """Abundances of the least cost ``½ Σ|y − E a|² + l1 Σa + λ Σ|a_i − a_j|``, or with half of the squares of
+    differences.
 
     Attributes
     ----------
@@ -96,11 +98,12 @@ class Spatial:
     objective : float
         The cost.
     gap : float
-        The largest share of the objective by which it may be above the optimum, rounding included; 1 where all of it may be.
+        The largest share of the objective by which it may be above the optimum, rounding included; 1 where all of it
+        may be.
     steps : int
     proved : bool
-        Whether the search came to the gap that was asked for, as a share of the objective or of 1e-8 of ``½ Σ|y|²``, if that is more,
-        or of 1e6 roundings: without noise hardly any cost is left, and the last of it is rounding.
+        Whether the search came to the gap that was asked for, as a share of the objective or of 1e-8 of ``½ Σ|y|²``, if
+        that is more, or of 1e6 roundings: without noise hardly any cost is left, and the last of it is rounding.
     abundances : array (lines, samples, p), float64
         −9999 where a pixel has no value in some band.
     """
@@ -115,10 +118,17 @@ class Spatial:
 
 
 def spatial(
-    Y: np.ndarray, E: np.ndarray, *, tv: float | None = None, laplacian: float | None = None, l1: float = 0.0,
-    sum_to_one: bool = False, edges: tuple[np.ndarray, np.ndarray] | None = None, proven: float = PROVEN,
+    Y: np.ndarray,
+    E: np.ndarray,
+    *,
+    tv: float | None = None,
+    laplacian: float | None = None,
+    l1: float = 0.0,
+    sum_to_one: bool = False,
+    edges: tuple[np.ndarray, np.ndarray] | None = None,
+    proven: float = PROVEN,
     threads: int | None = None,
-) -> Spatial:  # fmt: skip
+) -> Spatial:
     """Find nonnegative abundances that are alike in neighbouring pixels, and prove how near the optimum they are.
 
     Parameters
@@ -128,8 +138,8 @@ def spatial(
     E : array-like of shape (L, p)
         One spectrum per column, in the unit of Y.
     tv, laplacian : float
-        λ, of one of them: total variation, ``λ Σ|a_i − a_j|`` (Iordache, Bioucas-Dias and Plaza 2012), keeps edges; the Laplacian,
-        ``½ λ Σ(a_i − a_j)²``, does not. Pairs of neighbours are those in a line and in a column.
+        λ, of one of them: total variation, ``λ Σ|a_i − a_j|`` (Iordache, Bioucas-Dias and Plaza 2012), keeps edges; the
+        Laplacian, ``½ λ Σ(a_i − a_j)²``, does not. Pairs of neighbours are those in a line and in a column.
     l1 : float
         Cost of each abundance, as `unmix.solve` has it.
     sum_to_one : bool
@@ -149,8 +159,8 @@ def spatial(
     CubeError, LibraryError
         As for `unmix.solve`; also where Y is no image.
     MethodError
-        If not one of ``tv`` and ``laplacian`` is given, or a number is out of range; if some mixture of spectra is zero, so that
-        nothing bounds the cost from below.
+        If not one of ``tv`` and ``laplacian`` is given, or a number is out of range; if some mixture of spectra is
+        zero, so that nothing bounds the cost from below.
 
     Examples
     --------
@@ -262,7 +272,8 @@ class SpatialSearch:
         )
         if not (sum_to_one or (G @ self.ray > 0).all()):
             raise MethodError(
-                "some mixture of the endmembers is zero, so that no cost is bounded from below: leave spectra out, or use fcls"
+                "some mixture of the endmembers is zero, so that no cost is bounded from below: leave spectra out, or "
+                "use fcls"
             )
         # With the sum, abundances are their mean, 1/p, and a part whose sum is 0.
         self.mean = 1.0 / p if sum_to_one else 0.0
@@ -405,10 +416,11 @@ class SpatialSearch:
         return math.fsum(costs), math.fsum(above)
 
     def measure_pixels(self, a: np.ndarray, h: np.ndarray, F: np.ndarray, lengths: np.ndarray) -> tuple[float, float]:
-        """Return the cost of pixels, less ``½ |y|²``, and by how much ``½ aᵀGa − hᵀa`` (p, n) is at most above the minima.
+        """Return the cost of pixels, less ``½ |y|²``, and by how much ``½ aᵀGa − hᵀa`` (p, n) is at most above the
+        minima.
 
-        For nonnegative abundances any x with ``Gx − h ≥ 0`` bounds a minimum by ``−½ xᵀGx``, so x moves along the ray until that
-        holds; with Σa = 1 the smallest dual μ does: the bound is ``μ − ½ xᵀGx``. The difference is
+        For nonnegative abundances any x with ``Gx − h ≥ 0`` bounds a minimum by ``−½ xᵀGx``, so x moves along the ray
+        until that holds; with Σa = 1 the smallest dual μ does: the bound is ``μ − ½ xᵀGx``. The difference is
         ``½ (a − x)ᵀG(a − x) + aᵀ(Gx − h − μ)``, a sum of terms that are not negative.
         """
         G, x = self.gram, self.optima(h, a)
@@ -425,7 +437,8 @@ class SpatialSearch:
 
 
 def cost_and_gap(objective: float, above: float, smallest: float, rounding: float) -> tuple[float, float, float]:
-    """Return the cost, the gap as a share of it, and as one of ``smallest``, below which a cost is rounding, if that is more.
+    """Return the cost, the gap as a share of it, and as one of ``smallest``, below which a cost is rounding, if that is
+    more.
 
     The cost is known to within ``rounding``; none is below 0.
     """
@@ -440,6 +453,7 @@ def warn_of_gap(found: Spatial, source: object, proven: float = PROVEN) -> None:
     """Log a warning where the search ended before the duality gap was ``proven``."""
     if not found.proved:
         log.warning(
-            f"{source}: `{found.kind}` {found.weight:g} is not at its optimum: after {found.steps} steps the duality gap is "
+            f"{source}: `{found.kind}` {found.weight:g} is not at its optimum: after {found.steps} steps the duality "
+            "gap is "
             f"{found.gap:.1e} of the cost, and not {proven:g}"
         )

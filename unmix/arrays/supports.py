@@ -16,10 +16,12 @@ LARGEST_SINGULAR_SYSTEM = 1000
 MOST_IN_BAND, MOST_PRODUCTS = 2**27, 2**35
 # Most steps of conjugate gradients for a sparse system with a wider band.
 MOST_GRADIENTS = 2000
-# To find directions d with Qd = 0: the addend to the diagonal, relative to its largest entry; the number of solves; and the share of
+# To find directions d with Qd = 0: the addend to the diagonal, relative to its largest entry; the number of solves; and
+# the share of
 # |Q||d| up to which Qd counts as zero: the rounding of long sums, and no more.
 RIDGE, SOLVES, FLAT = 1e-8, 3, 1e-12
-# Entries of a linear programme's answer, and its cost relative to h, count as zero up to this: a hundred times its tolerance.
+# Entries of a linear programme's answer, and its cost relative to h, count as zero up to this: a hundred times its
+# tolerance.
 PROGRAMME_ROUNDING = 1e-8
 Solve = Callable[[np.ndarray], np.ndarray]
 
@@ -27,8 +29,8 @@ Solve = Callable[[np.ndarray], np.ndarray]
 def solve_support(Q: Any, h: np.ndarray, P: np.ndarray, near: np.ndarray) -> tuple[np.ndarray | None, bool]:
     """Return the optimum on the support P without the constraint x ≥ 0, and whether it was found by a factorisation.
 
-    Q is (n, n), dense or scipy.sparse CSR, h (n,), P the indices of the support; conjugate gradients start at ``near`` (n,). None in
-    place of the optimum (len(P),) if Q is singular on P, and sparse or large.
+    Q is (n, n), dense or scipy.sparse CSR, h (n,), P the indices of the support; conjugate gradients start at ``near``
+    (n,). None in place of the optimum (len(P),) if Q is singular on P, and sparse or large.
     """
     if len(P) == 0:
         return np.zeros(0), True
@@ -46,7 +48,8 @@ def solve_support(Q: Any, h: np.ndarray, P: np.ndarray, near: np.ndarray) -> tup
 
 
 def cholesky_solver(matrix: Any) -> Solve | None:
-    """Return a function that solves with a symmetric matrix by its Cholesky factor; None if it is sparse and its band too wide.
+    """Return a function that solves with a symmetric matrix by its Cholesky factor; None if it is sparse and its band
+    too wide.
 
     Raise `scipy.linalg.LinAlgError` if the matrix is not positive definite.
     """
@@ -81,10 +84,12 @@ def conjugate_gradients(matrix: Any, right: np.ndarray, near: np.ndarray) -> np.
 
 
 def descent_direction(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
-    """Return a direction ``d ≥ 0`` (n,), of length 1, along which the cost falls without end: ``Qd = 0``, to rounding, and ``hᵀd < 0``.
+    """Return a direction ``d ≥ 0`` (n,), of length 1, along which the cost falls without end: ``Qd = 0``, to rounding,
+    and ``hᵀd < 0``.
 
-    Iterates x of an unbounded programme grow along such a direction. It is the part of x in the null space of Q, which multiplication
-    by ``(Q + εI)⁻¹ ε`` leaves unchanged, while it shrinks the rest. None if x does not show such a direction.
+    Iterates x of an unbounded programme grow along such a direction. It is the part of x in the null space of Q, which
+    multiplication by ``(Q + εI)⁻¹ ε`` leaves unchanged, while it shrinks the rest. None if x does not show such a
+    direction.
     """
     P = np.flatnonzero(x > 0)
     if len(P) == 0 or not np.isfinite(x).all():
@@ -107,7 +112,8 @@ def descent_direction(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None
 
 
 def recession_direction(Q: Any, h: np.ndarray) -> np.ndarray | None:
-    """Return a direction like that of `descent_direction`, by a linear programme: ``min hᵀd`` over ``Qd = 0`` and 0 ≤ d ≤ 1.
+    """Return a direction like that of `descent_direction`, by a linear programme: ``min hᵀd`` over ``Qd = 0`` and 0 ≤ d
+    ≤ 1.
 
     Return None if no such direction exists. The programme costs as much as a dense solve or more.
     """
@@ -116,9 +122,13 @@ def recession_direction(Q: Any, h: np.ndarray) -> np.ndarray | None:
     unit = (by_length @ Q @ by_length).tocsr() if scipy.sparse.issparse(Q) else Q / np.outer(lengths, lengths)
     slopes = h / lengths
     found = scipy.optimize.linprog(
-        slopes / np.abs(slopes).max(), A_eq=unit, b_eq=np.zeros(len(h)), bounds=(0.0, 1.0), method="highs",
+        slopes / np.abs(slopes).max(),
+        A_eq=unit,
+        b_eq=np.zeros(len(h)),
+        bounds=(0.0, 1.0),
+        method="highs",
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
-    )  # fmt: skip
+    )
     if found.x is None or not found.fun < -PROGRAMME_ROUNDING:
         return None
     P = np.flatnonzero(found.x > PROGRAMME_ROUNDING)

@@ -50,11 +50,20 @@ CROWDED_SHARE = 0.8
 
 
 def check(
-    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str] | None = None, *, select: str | None = None,
-    complete: bool = False, classes: str | None = None, library_scale: float | None = None, across_gaps: bool = False,
-    method: str | None = None, solver: str | None = None,
-    memory: str | int = "1G", threads: int | None = None, **further: Any,
-) -> dict[str, Any]:  # fmt: skip
+    cube: str | os.PathLike[str],
+    endmembers: str | os.PathLike[str] | None = None,
+    *,
+    select: str | None = None,
+    complete: bool = False,
+    classes: str | None = None,
+    library_scale: float | None = None,
+    across_gaps: bool = False,
+    method: str | None = None,
+    solver: str | None = None,
+    memory: str | int = "1G",
+    threads: int | None = None,
+    **further: Any,
+) -> dict[str, Any]:
     """Check a cube, a library and options before a run; write nothing.
 
     Parameters
@@ -67,8 +76,8 @@ def check(
     Returns
     -------
     dict
-        ``sound`` (False where a run would be wrong or refused), ``findings`` (severity, about, message), and the numbers
-        behind them: bands, shares of masked pixels, sizes, condition, bytes, and the memory to expect.
+        ``sound`` (False where a run would be wrong or refused), ``findings`` (severity, about, message), and the
+        numbers behind them: bands, shares of masked pixels, sizes, condition, bytes, and the memory to expect.
 
     Raises
     ------
@@ -77,8 +86,12 @@ def check(
     """
     method_spec, solver_spec = choose(WITHOUT_METHOD if method is None else method, solver)
     of_library = {
-        "select": select, "complete": complete, "classes": classes, "library_scale": library_scale, "across_gaps": across_gaps,
-    }  # fmt: skip
+        "select": select,
+        "complete": complete,
+        "classes": classes,
+        "library_scale": library_scale,
+        "across_gaps": across_gaps,
+    }
     if endmembers is None:
         refuse_without_library(of_library)
     looking = [one for one in in_runs().values() if one.is_always]
@@ -163,7 +176,8 @@ def check_library(path: Path, asked: dict[str, Any], findings: Findings) -> Endm
         findings.info("library", said_left_out(given - len(library.names), given))
     findings.info(
         "library",
-        f"{len(library.names)} spectra of {', '.join(map(str, channels))} channels, on {counted(len(scene.bands.index), 'band')}",
+        f"{len(library.names)} spectra of {', '.join(map(str, channels))} channels, on "
+        f"{counted(len(scene.bands.index), 'band')}",
     )
     findings.facts["endmembers"] = list(library.names)
     return library
@@ -256,9 +270,19 @@ def check_fit(
     if look is not None and sample is not None and len(sample.Y) == len(Y):
         look = replace(look, faint=faint_part(look, lengths, best.rmse))
     seen = Seen(
-        summary, names, problem.method, MOST_DELTA, problem.alike, black=tuple(problem.black), cost=cost, bands=bands, free=look,
-        both_signs=sample is not None and has_both_signs(sample.Y), lacking=lacking, mask=mask,
-    )  # fmt: skip
+        summary,
+        names,
+        problem.method,
+        MOST_DELTA,
+        problem.alike,
+        black=tuple(problem.black),
+        cost=cost,
+        bands=bands,
+        free=look,
+        both_signs=sample is not None and has_both_signs(sample.Y),
+        lacking=lacking,
+        mask=mask,
+    )
     warnings = judge(seen)
     for sentence in warnings:
         findings.warning("fit", sentence)
@@ -285,7 +309,8 @@ def tell(look: Look | None, parts: Sequence[Part], library: Endmembers, findings
     facts["abundances"] = with_free(facts.get("abundances", []), look)
     findings.info(
         "endmembers",
-        f"without constraints the abundance of {library.names[worst]} is below -5 % in {in_percent(look.far_below[worst])} of "
+        f"without constraints the abundance of {library.names[worst]} is below -5 % in "
+        f"{in_percent(look.far_below[worst])} of "
         f"{len(look.Y)} pixels, the most of all endmembers",
     )
     for part in parts:
@@ -331,7 +356,10 @@ def estimate_cost(library: Endmembers | None, memory: int, findings: Findings) -
         findings.error("memory", str(error))
         return
     facts["memory_expected"] = expected
-    text = f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}; {said_of_memory(expected)}"
+    text = (
+        f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}; "
+        f"{said_of_memory(expected)}"
+    )
     if is_inflated(scene):
         whole = getattr(scene, "cube", scene)
         folder = tempfile.gettempdir()

@@ -25,8 +25,8 @@ log = logging.getLogger("unmix")
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 # The name of a set of several scenes, where none is given.
 NAME = "scenes"
-# Scenes are on the same bands if their centres differ by no more than this share of the distance of neighbouring bands: spectrometers
-# are calibrated anew, and their bands move by some tenths of a nanometre.
+# Scenes are on the same bands if their centres differ by no more than this share of the distance of neighbouring bands:
+# spectrometers are calibrated anew, and their bands move by some tenths of a nanometre.
 SAME_BAND = 0.1
 
 
@@ -40,8 +40,8 @@ def extract(
     cubes : path-like or sequence of path-like
         The scenes. Several must be on the same bands and in the same unit.
     subsets : int, optional
-        Extract several spectra of each material, with it as their class; see `unmix.endmembers.extract_bundles`. Not with ``refine``
-        off, ``smooth`` or ``outside``.
+        Extract several spectra of each material, with it as their class; see `unmix.endmembers.extract_bundles`. Not
+        with ``refine`` off, ``smooth`` or ``outside``.
     memory : str or int
         Bound on the memory for blocks, such as "2G".
     threads : int, optional
@@ -53,8 +53,8 @@ def extract(
     Returns
     -------
     Endmembers
-        The spectra are the columns of ``matrix`` (L, p), in the unit of the scaled scenes; ``pixels`` and, of several, ``scenes``
-        say where each is from.
+        The spectra are the columns of ``matrix`` (L, p), in the unit of the scaled scenes; ``pixels`` and, of several,
+        ``scenes`` say where each is from.
 
     Raises
     ------
@@ -69,9 +69,18 @@ def extract(
 
 
 def extract_to(
-    cubes: Paths, *, out_dir: Path | None, name: str | None, overwrite: bool, memory: str, threads: int | None, how: Extraction,
-    listed: Path | None = None, subsets: int | None = None, **reading: Any,
-) -> list[Path]:  # fmt: skip
+    cubes: Paths,
+    *,
+    out_dir: Path | None,
+    name: str | None,
+    overwrite: bool,
+    memory: str,
+    threads: int | None,
+    how: Extraction,
+    listed: Path | None = None,
+    subsets: int | None = None,
+    **reading: Any,
+) -> list[Path]:
     """Write what `extract` returns to ``NAME_endmembers.csv``, ``.sli`` and ``.hdr``; return their paths.
 
     By default they begin like the scene and are beside it; those of several scenes with `NAME`, in the current folder.
@@ -80,7 +89,8 @@ def extract_to(
     Raises
     ------
     UnmixError
-        As `extract`; also where an output would replace an input, a scene changes meanwhile, or a file exists or cannot be written.
+        As `extract`; also where an output would replace an input, a scene changes meanwhile, or a file exists or cannot
+        be written.
     """
     scenes = open_all(cubes, ReadOptions(**reading))
     several, first = len(scenes) > 1, scenes[0].cube
@@ -96,7 +106,8 @@ def extract_to(
     materials = tuple(dict.fromkeys(library.classes or library.names))
     if library.simplex is not None and "omega" in library.simplex:
         log.info(
-            f"{named(scenes)}: the simplex of these {len(materials)} pixels is the largest that exchanging one of them can reach "
+            f"{named(scenes)}: the simplex of these {len(materials)} pixels is the largest that exchanging one of them "
+            "can reach "
             f"(best ratio of volumes {library.simplex['omega']:.9f}; from {library.simplex['agree']} of "
             f"{counted(library.simplex['starts'], 'set')} of pixels that exchanges began with)"
         )
@@ -136,7 +147,8 @@ def refuse_other_bands(one: Scene, other: Scene) -> None:
     a, b = (scene.bands.index for scene in (one, other))
     if len(a) != len(b):
         raise CubeError(
-            f"{other.cube.path}: {len(b)} bands in use, {one.cube.path} has {len(a)}; scenes of one set must be on the same bands"
+            f"{other.cube.path}: {len(b)} bands in use, {one.cube.path} has {len(a)}; scenes of one set must be on the "
+            "same bands"
         )
     left, right = one.cube.wavelengths, other.cube.wavelengths
     if left is None or right is None:
@@ -149,6 +161,7 @@ def refuse_other_bands(one: Scene, other: Scene) -> None:
     if moved.any():
         k = int(moved.argmax())
         raise CubeError(
-            f"{other.cube.path}: its band {b[k] + 1} is at {right[b[k]]:g} nm, that of {one.cube.path} at {left[a[k]]:g} nm; scenes of "
+            f"{other.cube.path}: its band {b[k] + 1} is at {right[b[k]]:g} nm, that of {one.cube.path} at "
+            f"{left[a[k]]:g} nm; scenes of "
             "one set must be on the same bands"
         )

@@ -11,8 +11,8 @@ from ..io import Scene, bands_named, counted, in_ranges
 from ..io.formats.header import PLAUSIBLE
 from ..scene import SINGLE_MASKS, ReadOptions, Survey, open_scene, survey
 
-# A band is named for its noise where that is so many times the noise of the median band, and this part of its values; of so many bands
-# or more, and pixels a band, below which noise is not told from signal.
+# A band is named for its noise where that is so many times the noise of the median band, and this part of its values;
+# of so many bands or more, and pixels a band, below which noise is not told from signal.
 NOISY, LEAST_NOISE, FEWEST_BANDS, FEWEST_A_BAND = 5.0, 0.02, 10, 4
 
 
@@ -24,8 +24,8 @@ class Findings:
     ----------
     scene : Scene
     found : list of dict
-        ``severity``, ``about`` and ``message``. With an error a run would be wrong or refused; with a warning it is right, but perhaps
-        not what is wanted; info is no fault.
+        ``severity``, ``about`` and ``message``. With an error a run would be wrong or refused; with a warning it is
+        right, but perhaps not what is wanted; info is no fault.
     facts : dict
         The numbers that the findings rest on.
     """
@@ -135,5 +135,8 @@ def check_sample(seen: Survey, by_mask: int, findings: Findings) -> None:
     if seen.partly and not seen.faults()["dead"]:
         worst = np.argsort(-seen.missing, kind="stable")[:5]
         names = bands_named([int(seen.index[b]) for b in worst if seen.missing[b]])
-        text = f"{100 * seen.partly / unmasked:.1f} % of the others miss a band in use, and are masked for it; mostly {names}"
+        text = (
+            f"{100 * seen.partly / unmasked:.1f} % of the others miss a band in use, and are masked for it; mostly "
+            f"{names}"
+        )
         findings.add("error" if seen.partly == unmasked else "warning", "nodata", text)

@@ -49,8 +49,8 @@ LONGEST_FILE = 64 * 2**20
 
 @dataclass(frozen=True)
 class Regions:
-    """Pixels of a scene by class: ``numbers`` (lines, samples), int32, the region of each pixel of the part that is read, from 1, or 0
-    for none; and the class of each region."""
+    """Pixels of a scene by class: ``numbers`` (lines, samples), int32, the region of each pixel of the part that is
+    read, from 1, or 0 for none; and the class of each region."""
 
     numbers: np.ndarray
     classes: tuple[str, ...]
@@ -88,7 +88,8 @@ def pixels_of_table(path: Path, scene: Cube, column: str) -> Regions:
 
 
 def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
-    """Return the classes of a raster of whole numbers, of the size of the scene or of the part that is read; 0 and nodata are none.
+    """Return the classes of a raster of whole numbers, of the size of the scene or of the part that is read; 0 and
+    nodata are none.
 
     Names are those of an ENVI Classification, of which classes without a pixel are last; else ``class 1`` and so on.
     """
@@ -116,10 +117,11 @@ def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
 def shapes_of(
     path: Path, columns: Sequence[str | None], kinds: tuple[str, ...] = SHAPES
 ) -> tuple[list[tuple[Any, tuple[str, ...]]], str]:
-    """Return the geometries (of shapely) of a file with their properties ``columns`` (`column_of`), and their coordinate system.
+    """Return the geometries (of shapely) of a file with their properties ``columns`` (`column_of`), and their
+    coordinate system.
 
-    GeoJSON, or a file that GDAL reads; ``FILE:LAYER`` of a file of several layers; ``kinds`` are the types that are wanted.
-    `LibraryError` where there are none, or one has no such property; `CubeError` where GDAL cannot read them.
+    GeoJSON, or a file that GDAL reads; ``FILE:LAYER`` of a file of several layers; ``kinds`` are the types that are
+    wanted. `LibraryError` where there are none, or one has no such property; `CubeError` where GDAL cannot read them.
     """
     path, layer = parted(path)
     raw = read_file(path)
@@ -142,7 +144,8 @@ def shapes_of(
 def features_of_geojson(path: Path, raw: bytes) -> tuple[list[tuple[Any, dict[str, Any]]], str]:
     """Return the geometries of a GeoJSON with all their properties, and its coordinate system.
 
-    `LibraryError` where it is none, or its coordinate system lies elsewhere; `CubeError` where shapely is not installed.
+    `LibraryError` where it is none, or its coordinate system lies elsewhere; `CubeError` where shapely is not
+    installed.
     """
     try:
         from shapely.geometry import shape
@@ -163,7 +166,8 @@ def features_of_geojson(path: Path, raw: bytes) -> tuple[list[tuple[Any, dict[st
         crs = crs["properties"]["name"]
     if not (system := self_contained(crs if isinstance(crs, str) else "")):
         raise LibraryError(
-            f"{path}: names its coordinate system (crs) '{str(crs)[:80]}', which is not asked for; name a code, such as EPSG:32633"
+            f"{path}: names its coordinate system (crs) '{str(crs)[:80]}', which is not asked for; name a code, such "
+            "as EPSG:32633"
         )
     return every, system
 
@@ -171,9 +175,9 @@ def features_of_geojson(path: Path, raw: bytes) -> tuple[list[tuple[Any, dict[st
 def column_of(path: Path, properties: list[dict[str, Any]], column: str | None) -> list[str]:
     """Return the property ``column`` of each feature, in any case.
 
-    Where there is none, it is the only property that all have or, if none was named but by default, the only one that is text. If none
-    was named, it is also the only text that differs from feature to feature, and else features are numbered; if one was, it is a
-    `LibraryError`.
+    Where there is none, it is the only property that all have or, if none was named but by default, the only one that
+    is text. If none was named, it is also the only text that differs from feature to feature, and else features are
+    numbered; if one was, it is a `LibraryError`.
     """
     known = list(dict.fromkeys(key for own in properties for key in own))
     whole = [key for key in known if all(own.get(key) is not None for own in properties)]
@@ -206,14 +210,21 @@ SOURCES = {"pixels": pixels_of_table, "raster": regions_of_raster, "polygons": r
 
 
 def build_library(
-    scene: Scene, kind: str, path: str | os.PathLike[str], *, column: str = CLASS, mean: bool = False,
-    most: int | None = None, deviation: bool = False,
-) -> tuple[list[Endmembers], dict[str, int]]:  # fmt: skip
-    """Return a library of pixels of a scene or, with ``mean`` or ``deviation``, libraries of the means or the standard deviations
-    (n − 1) of classes, in this order; and how many pixels of each class are in them.
+    scene: Scene,
+    kind: str,
+    path: str | os.PathLike[str],
+    *,
+    column: str = CLASS,
+    mean: bool = False,
+    most: int | None = None,
+    deviation: bool = False,
+) -> tuple[list[Endmembers], dict[str, int]]:
+    """Return a library of pixels of a scene or, with ``mean`` or ``deviation``, libraries of the means or the standard
+    deviations (n − 1) of classes, in this order; and how many pixels of each class are in them.
 
-    The ``kind`` of file that names the pixels is pixels, a CSV table; raster, of classes; or polygons, GeoJSON. ``column`` is the
-    column, or the property, with the classes; ``most`` the most pixels of each class, evenly spread over it, line by line.
+    The ``kind`` of file that names the pixels is pixels, a CSV table; raster, of classes; or polygons, GeoJSON.
+    ``column`` is the column, or the property, with the classes; ``most`` the most pixels of each class, evenly spread
+    over it, line by line.
 
     Raises
     ------

@@ -25,7 +25,8 @@ from .extract import extract
 from .synth import SyntheticScene, synthesise
 
 log = logging.getLogger("unmix")
-# Size of a scene that is solved at once, but by all the code that a large one takes; its bands are more than its endmembers.
+# Size of a scene that is solved at once, but by all the code that a large one takes; its bands are more than its
+# endmembers.
 LINES, SAMPLES = 4, 40
 EXTRACTED = 4
 # Seconds of compiling below which a case counts as there before.
@@ -48,19 +49,24 @@ class Warmed:
 
 
 def warm(
-    methods: Sequence[str] = ("fractions", "fcls", "nnls"), dtypes: Sequence[str] = ("int16", "float32"),
-    interleaves: Sequence[str] = ("bil", "bip", "bsq"), counts: Sequence[int] = (5,), device: str = "auto",
-) -> Iterator[Warmed]:  # fmt: skip
+    methods: Sequence[str] = ("fractions", "fcls", "nnls"),
+    dtypes: Sequence[str] = ("int16", "float32"),
+    interleaves: Sequence[str] = ("bil", "bip", "bsq"),
+    counts: Sequence[int] = (5,),
+    device: str = "auto",
+) -> Iterator[Warmed]:
     """Compile for every combination, by a run of a small synthetic scene each; yield what was done, one by one.
 
     Parameters
     ----------
     methods : sequence of str
-        Of `WARMED`: those of `unmix.methods.METHODS`, "mesma", "fractions" for runs without a method, and those of features.
+        Of `WARMED`: those of `unmix.methods.METHODS`, "mesma", "fractions" for runs without a method, and those of
+        features.
     dtypes, interleaves : sequence of str
         Of the scenes to come; HDF5 and NetCDF scenes are read as bip, bil or bsq like others.
     counts : sequence of int
-        Numbers of endmembers. On a GPU each has code of its own; on a CPU one up to 16, 32, 48 and 64 each, and one above, are enough.
+        Numbers of endmembers. On a GPU each has code of its own; on a CPU one up to 16, 32, 48 and 64 each, and one
+        above, are enough.
     device : str
         See `unmix.Options`.
 

@@ -2,12 +2,16 @@
 
 Numba's own cache has eight faults that affect a program run from cron. Beside each, what this one does:
 
-* it looks at the function's file alone, so callers of an edited function stay stale: a folder is named after a hash of all sources;
-* it fails at import where it finds no folder to write to: here code is then compiled without a cache, or loaded from a common folder;
+* it looks at the function's file alone, so callers of an edited function stay stale: a folder is named after a hash of
+all sources;
+* it fails at import where it finds no folder to write to: here code is then compiled without a cache, or loaded from a
+common folder;
 * it may confuse closures of one name that several processes compiled: here they are named after their cells (`jit`);
-* two processes at once may both write data file number 1: here a file is named after what is in it, and there is no index;
+* two processes at once may both write data file number 1: here a file is named after what is in it, and there is no
+index;
 * it runs whatever code it finds: here nobody else may write to the file, its folder, or any folder on the path;
-* a file that a power failure cut off ends every later run: here it is on the disk before it has its name, and has a digest;
+* a file that a power failure cut off ends every later run: here it is on the disk before it has its name, and has a
+digest;
 * it keeps the code of every version for ever: here it is removed where no process has looked for it in 90 days;
 * it keeps old code as that of new sources, where these change while a process runs: here such a process keeps nothing.
 """
@@ -124,8 +128,9 @@ def given_folder() -> Path | None:
 def cache_folder() -> Path | None:
     """Return the folder for compiled code, or None where none can be written safely: then nothing is kept.
 
-    The first that is this user's, and safe, of: ``$UNMIX_CACHE_DIR``, ``$XDG_CACHE_HOME/unmix``, ``~/.cache/unmix``, a private folder
-    in the system's temporary directory. Anybody else who can write there, or to a folder on the path, could make us run their code.
+    The first that is this user's, and safe, of: ``$UNMIX_CACHE_DIR``, ``$XDG_CACHE_HOME/unmix``, ``~/.cache/unmix``, a
+    private folder in the system's temporary directory. Anybody else who can write there, or to a folder on the path,
+    could make us run their code.
     """
     if not STATES:  # without its sources code has no name
         return None
@@ -168,7 +173,8 @@ def why_not_used() -> str | None:
 
 @functools.cache
 def remove_unused(cache: Path) -> None:
-    """Remove unused code from a cache, once a process; nothing else that may lie there, and nothing that cannot be removed.
+    """Remove unused code from a cache, once a process; nothing else that may lie there, and nothing that cannot be
+    removed.
 
     A cache that ``UNMIX_CACHE_DIR`` names is left alone: it may be for all users, whose processes leave no trace.
     """
@@ -184,12 +190,13 @@ def remove_unused(cache: Path) -> None:
 
 
 class CompileWatch(event.Listener):
-    """Measure the time that Numba compiles (``seconds``), and log why it takes long: after a second in all, then how far it is.
+    """Measure the time that Numba compiles (``seconds``), and log why it takes long: after a second in all, then how
+    far it is.
 
-    ``functions`` counts all that is compiled, ``lost`` has a reason for each piece of code that could not be kept. Compilations hold
-    Numba's lock, and those of called functions are nested. Numba tells of those for the CPU, where they begin and end, also by an
-    error. Of kernels nobody tells but the cache, which is asked for each before and gets it after; of one that fails to compile it
-    hears no more.
+    ``functions`` counts all that is compiled, ``lost`` has a reason for each piece of code that could not be kept.
+    Compilations hold Numba's lock, and those of called functions are nested. Numba tells of those for the CPU, where
+    they begin and end, also by an error. Of kernels nobody tells but the cache, which is asked for each before and gets
+    it after; of one that fails to compile it hears no more.
     """
 
     def __init__(self) -> None:
@@ -252,7 +259,10 @@ class CompileWatch(event.Listener):
         if not cache_folder():
             # Another UNMIX_CACHE_DIR would lose what an administrator has compiled.
             variable = "XDG_CACHE_HOME" if common_folder() else "UNMIX_CACHE_DIR"
-            advice = f"each run does this again, since no folder for the code is private to you; set {variable} to one that is"
+            advice = (
+                f"each run does this again, since no folder for the code is private to you; set {variable} to one that "
+                "is"
+            )
         log.info(
             f"compiling for this type of data and this task, which takes up to {most:.0f} s at this pace; {advice}"
         )
@@ -282,7 +292,8 @@ def write(path: Path, content: bytes) -> None:
 class CodeStore:
     """The machine code of ``function``, a file for each signature and processor, as ``dumps`` pickles it.
 
-    A file has the name of what is in it, and says again what that is. It gets the name in one step, so there is nothing to lock.
+    A file has the name of what is in it, and says again what that is. It gets the name in one step, so there is nothing
+    to lock.
     """
 
     def __init__(self, function: Callable[..., Any], dumps: Callable[[Any], bytes]) -> None:
@@ -292,8 +303,9 @@ class CodeStore:
     def sources(self) -> str | None:
         """The key of the function's sources; None where they are no more those that this process runs.
 
-        A long process whose package is updated would keep the code that it has imported as that of the sources that it finds now. Asked
-        when first used: a run has a hundred compiled functions, of which it calls ten; to find the keys of all took 0.1 s.
+        A long process whose package is updated would keep the code that it has imported as that of the sources that it
+        finds now. Asked when first used: a run has a hundred compiled functions, of which it calls ten; to find the
+        keys of all took 0.1 s.
         """
         with contextlib.suppress(OSError):  # one is there no more
             sources = sources_of(*files_of(self.function))
@@ -373,8 +385,8 @@ def _kept(cache_class: type) -> type:
             self._cache_file = CodeStore(function, self._cache_file._dump)  # type: ignore[has-type]
 
         def _index_key(self, sig: Any, codegen: Any) -> Any:
-            # Numba's key hashes the pickled cells of a closure, and a pickled dispatcher holds a random id, so it never matches.
-            # Our name holds the cells, and our folder is keyed by the sources behind them.
+            # Numba's key hashes the pickled cells of a closure, and a pickled dispatcher holds a random id, so it never
+            # matches. Our name holds the cells, and our folder is keyed by the sources behind them.
             settings = tuple(f"{name}={getattr(numba.config, name, None)}" for name in SETTINGS)
             key = self.form, str(sig), tuple(sorted(fields_in(sig))), settings, codegen.magic_tuple(), numba.__version__
             if for_cpu:
@@ -384,7 +396,8 @@ def _kept(cache_class: type) -> type:
             return *key, getattr(self, "_launch_config_key", None), version
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
-            # Numba imports what it needs to compile first, which takes half a second; machine code needs memory management alone.
+            # Numba imports what it needs to compile first, which takes half a second; machine code needs memory
+            # management alone.
             if for_cpu:
                 rtsys.initialize(target_context)
             try:

@@ -53,9 +53,12 @@ def columns_of(matrix: Any, first: int, count: int) -> Any:
         return matrix[:, first : first + count]
     size = matrix.dtype.itemsize
     place = {
-        "shape": (matrix.shape[0], count), "strides": (matrix.shape[1] * size, size), "typestr": matrix.dtype.str, "version": 3,
+        "shape": (matrix.shape[0], count),
+        "strides": (matrix.shape[1] * size, size),
+        "typestr": matrix.dtype.str,
+        "version": 3,
         "data": (int(matrix.__cuda_array_interface__["data"][0]) + first * size, False),
-    }  # fmt: skip
+    }
     return cuda.from_cuda_array_interface(place, owner=matrix)
 
 
@@ -173,7 +176,8 @@ counted = called_on_gpu(counted_by_thread if SIMULATED else counted_by_warps)
 def block_team(threads: int) -> Team:
     """Return the team of a block of ``threads``, a multiple of 32.
 
-    The number is a constant, since a loop whose step is not known divides: a loop over 60 elements then is some hundred instructions.
+    The number is a constant, since a loop whose step is not known divides: a loop over 60 elements then is some hundred
+    instructions.
     """
 
     @called_on_gpu

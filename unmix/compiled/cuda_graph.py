@@ -1,7 +1,7 @@
 """CUDA graphs: work of a stream that is recorded once and then enqueued with one call.
 
-A block takes six launches and a dozen copies, always the same for a slot. From Python these cost 1.4 ms with the GIL held, and 10
-million pixels are 77 blocks: the threads that read and write waited for it for 0.1 s of 0.27 s.
+A block takes six launches and a dozen copies, always the same for a slot. From Python these cost 1.4 ms with the GIL
+held, and 10 million pixels are 77 blocks: the threads that read and write waited for it for 0.1 s of 0.27 s.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,8 @@ class CudaGraph:
 
         self.driver = driver
         handle = driver.CUstream(int(stream))
-        # Python's garbage collector may meet arrays of an earlier run. `defer_cleanup` keeps it from freeing memory of this GPU while
-        # recording; it cannot for other GPUs, whose frees are no error in relaxed mode.
+        # Python's garbage collector may meet arrays of an earlier run. `defer_cleanup` keeps it from freeing memory of
+        # this GPU while recording; it cannot for other GPUs, whose frees are no error in relaxed mode.
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         with cuda.defer_cleanup():
             self.done(driver.cuStreamBeginCapture(handle, mode))

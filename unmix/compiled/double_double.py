@@ -1,7 +1,9 @@
-"""Double-double arithmetic: a number is the sum of two float64, the second at most half a unit in the last place of the first.
+"""Double-double arithmetic: a number is the sum of two float64, the second at most half a unit in the last place of the
+first.
 
-It has 106 bits (Dekker 1971; Hida, Li and Bailey 2001). A sum costs 20 operations of float64 and a product 9. These functions serve the
-dozen endmembers of a pixel; sums over bands use `product_function`, sixteen pixels at a time (Ogita, Rump and Oishi 2005).
+It has 106 bits (Dekker 1971; Hida, Li and Bailey 2001). A sum costs 20 operations of float64 and a product 9. These
+functions serve the dozen endmembers of a pixel; sums over bands use `product_function`, sixteen pixels at a time
+(Ogita, Rump and Oishi 2005).
 """
 
 import functools
@@ -16,8 +18,8 @@ from numba.extending import intrinsic
 from .jit import WIDE, compiled
 from .vectors import fma_wide
 
-# Relative rounding error of one operation, at most. The error of a scalar product of L terms by `product_function` is at most L²
-# times this, relative to the product of the vectors' lengths (Ogita, Rump and Oishi 2005, Proposition 5.5).
+# Relative rounding error of one operation, at most. The error of a scalar product of L terms by `product_function` is
+# at most L² times this, relative to the product of the vectors' lengths (Ogita, Rump and Oishi 2005, Proposition 5.5).
 OPERATION_ROUNDING = 2.0**-104
 
 

@@ -1,16 +1,17 @@
 """Compile functions for the CPU (also called from CUDA code), and the operations that they use; `cache` keeps the code.
 
-The same source serves several widths of vectors of float64, with one lane per pixel: the operations are a `Width`. `WIDE` is for a CPU:
-`LANES` neighbouring pixels are one Numba value, an LLVM vector, which stays in registers whatever the loops around it look like.
-(LLVM's own loop vectoriser must assume that scratch arrays overlap: the same solver ran at half the speed.) `ONE` is a plain float64:
-for a thread of a GPU, and the simulator. Where a vector holds the numbers of one pixel, a GPU's is a warp (`unmix.compiled.warp`).
-Arithmetic and comparisons are Python's operators; a float combined with a vector stands for all its lanes. Sums of products
-use `fma`, whose rounding does not depend on how a compiler transforms the code around it.
+The same source serves several widths of vectors of float64, with one lane per pixel: the operations are a `Width`.
+`WIDE` is for a CPU: `LANES` neighbouring pixels are one Numba value, an LLVM vector, which stays in registers whatever
+the loops around it look like. (LLVM's own loop vectoriser must assume that scratch arrays overlap: the same solver ran
+at half the speed.) `ONE` is a plain float64: for a thread of a GPU, and the simulator. Where a vector holds the numbers
+of one pixel, a GPU's is a warp (`unmix.compiled.warp`). Arithmetic and comparisons are Python's operators; a float
+combined with a vector stands for all its lanes. Sums of products use `fma`, whose rounding does not depend on how a
+compiler transforms the code around it.
 
-The same source also serves one thread of the CPU and a block of threads of a GPU that solve a system: a `Team`. Vectors are divided by
-stride, ``for i in range(rank(), n, size())``, so that an element always belongs to the same thread; ``sync`` makes what the others
-wrote visible, ``total`` sums over the team, ``best`` finds the largest value. On the CPU rank is 0 and size 1, and the rest does
-nothing. `counted` numbers the threads for which something holds.
+The same source also serves one thread of the CPU and a block of threads of a GPU that solve a system: a `Team`. Vectors
+are divided by stride, ``for i in range(rank(), n, size())``, so that an element always belongs to the same thread;
+``sync`` makes what the others wrote visible, ``total`` sums over the team, ``best`` finds the largest value. On the CPU
+rank is 0 and size 1, and the rest does nothing. `counted` numbers the threads for which something holds.
 """
 
 import functools
@@ -57,8 +58,8 @@ def name_after_cells(function: Callable[..., Any]) -> None:
     """Name a closure after the functions and values in its cells: ``solve_tile_gather_bip_active_set``.
 
     Machine code is found by a symbol made of name, types and a counter that restarts in every process. Two closures of
-    the same name that two processes compiled and kept may have the same symbol, and a third process, which loads both, then
-    runs one in place of the other. (Seen with six processes on one machine: maps of another solver.)
+    the same name that two processes compiled and kept may have the same symbol, and a third process, which loads both,
+    then runs one in place of the other. (Seen with six processes on one machine: maps of another solver.)
     """
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     words = [getattr(cell, "__name__", None) or repr(cell) for cell in cells]
@@ -81,8 +82,8 @@ def kept(function: Callable[..., Any], **options: Any) -> Any:
 def compiled(function: Callable[..., Any], allocates: bool = False) -> Any:
     """Compile for the CPU; CUDA kernels may call the function too. It releases the GIL; no fastmath, so NaN stays NaN.
 
-    The caller makes all arrays, and their references are not counted: a tile's functions take thirty, and counting took 20 ns per
-    pixel, as much as a pivot. For functions that make arrays use `allocating`.
+    The caller makes all arrays, and their references are not counted: a tile's functions take thirty, and counting took
+    20 ns per pixel, as much as a pivot. For functions that make arrays use `allocating`.
     """
     return kept(function, _nrt=allocates)
 
@@ -149,10 +150,11 @@ def build_call(typingctx: Any, address: Any, arguments: Any) -> Any:
 
 
 def call_at(address: Any, arguments: tuple[Any, ...]) -> None:
-    """Call the function without a result that `address_of` found, with arguments of exactly the types that it was found for.
+    """Call the function without a result that `address_of` found, with arguments of exactly the types that it was found
+    for.
 
-    The compiler knows only the address, so that a search is compiled once, and not for each stored type of a cube (3.8 s each became
-    1.3 s).
+    The compiler knows only the address, so that a search is compiled once, and not for each stored type of a cube (3.8
+    s each became 1.3 s).
     """
     address(*arguments)
 
@@ -318,9 +320,23 @@ def root_one(a):
 
 
 ONE = Width(
-    1, 1, fetch_one, fetch_block_one, load_one, store_one, fma_one, select_one, any_lane_one, lanes_of_one, first_of_one,
-    largest_of_one, broadcast_one, root_one, total_one, compiled,
-)  # fmt: skip
+    1,
+    1,
+    fetch_one,
+    fetch_block_one,
+    load_one,
+    store_one,
+    fma_one,
+    select_one,
+    any_lane_one,
+    lanes_of_one,
+    first_of_one,
+    largest_of_one,
+    broadcast_one,
+    root_one,
+    total_one,
+    compiled,
+)
 # Vectors exist in compiled code only.
 WIDE = (
     ONE
@@ -360,7 +376,8 @@ class Team(NamedTuple):
 
 
 def summing(function: Callable[..., Any]) -> Any:
-    """Compile as `unmix.compiled.jit.compiled`, but let sums be added in any order: four to eight times as fast, and as exact.
+    """Compile as `unmix.compiled.jit.compiled`, but let sums be added in any order: four to eight times as fast, and as
+    exact.
 
     NaN and infinities are kept. Not for results that must be the same bit by bit on every machine.
     """

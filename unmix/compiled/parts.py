@@ -1,8 +1,9 @@
-"""Compile functions whole for Python, and as parts of one another: typed and lowered once, optimised in the function that Python calls.
+"""Compile functions whole for Python, and as parts of one another: typed and lowered once, optimised in the function
+that Python calls.
 
-Numba makes a library of each function that is called: it links all that this one calls into it, optimises everything anew, makes
-machine code of it, and wraps that for callers in Python and in C, of whom there are none. A first run took 27 s of CPU time so, and
-takes 13.
+Numba makes a library of each function that is called: it links all that this one calls into it, optimises everything
+anew, makes machine code of it, and wraps that for callers in Python and in C, of whom there are none. A first run took
+27 s of CPU time so, and takes 13.
 """
 
 import contextlib
@@ -16,15 +17,28 @@ from numba.core.registry import CPUDispatcher
 
 # Numba's settings (``NUMBA_…``) that change machine code, such as checks of bounds for whoever looks for a fault.
 SETTINGS = (
-    "BOUNDSCHECK", "CUDA_DEBUGINFO_DEFAULT", "DEBUGINFO_DEFAULT", "DEBUG_NRT", "DISABLE_INTEL_SVML", "ENABLE_AVX", "ENABLE_PROFILING",
-    "EXTEND_VARIABLE_LIFETIMES", "JIT_COVERAGE", "LLVM_REFPRUNE_FLAGS", "LLVM_REFPRUNE_PASS", "LOOP_VECTORIZE", "NRT_STATS", "OPT",
+    "BOUNDSCHECK",
+    "CUDA_DEBUGINFO_DEFAULT",
+    "DEBUGINFO_DEFAULT",
+    "DEBUG_NRT",
+    "DISABLE_INTEL_SVML",
+    "ENABLE_AVX",
+    "ENABLE_PROFILING",
+    "EXTEND_VARIABLE_LIFETIMES",
+    "JIT_COVERAGE",
+    "LLVM_REFPRUNE_FLAGS",
+    "LLVM_REFPRUNE_PASS",
+    "LOOP_VECTORIZE",
+    "NRT_STATS",
+    "OPT",
     "SLP_VECTORIZE",
-)  # fmt: skip
+)
 
 
 @contextlib.contextmanager
 def collecting_nothing() -> Iterator[None]:
-    """Keep Python from looking for cycles of objects meanwhile: Numba makes millions that live on, and a first run took 6 % longer.
+    """Keep Python from looking for cycles of objects meanwhile: Numba makes millions that live on, and a first run took
+    6 % longer.
 
     One thread at a time compiles, which holds Numba's lock.
     """
@@ -65,8 +79,8 @@ class Whole(JITCodeLibrary):
 class Function(CPUDispatcher):
     """A compiled function, which is a `CodePart` for compiled callers.
 
-    Numba gives a number in the source a type of its own. What is inlined is compiled once for all numbers, since its caller knows them
-    anyway; elsewhere the search by supports took a tenth longer so.
+    Numba gives a number in the source a type of its own. What is inlined is compiled once for all numbers, since its
+    caller knows them anyway; elsewhere the search by supports took a tenth longer so.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -123,8 +137,8 @@ def new_function(function: Callable[..., Any], **options: Any) -> Function:
 def fields_in(sig: Any) -> set[tuple[str, ...]]:
     """Return name and fields of every NamedTuple type in a signature, at any depth.
 
-    Machine code holds their numbers, Numba's names of these types only the class, and its file need not be one that the function's
-    file imports.
+    Machine code holds their numbers, Numba's names of these types only the class, and its file need not be one that the
+    function's file imports.
     """
     fields = {(sig.instance_class.__qualname__, *sig.fields)} if isinstance(sig, types.BaseNamedTuple) else set()
     inner = sig if isinstance(sig, tuple) else getattr(sig, "types", ())

@@ -32,10 +32,11 @@ def assembly(text: str, results: str, arguments: str, returned: Any, stays: bool
 
 @intrinsic
 def multiply_matrices(typing, a0, a1, b, c0, c1, c2, c3):
-    """Return ``C + A B``, computed by the 32 lanes of a warp: A (16, 4), B (4, 8), C (16, 8), float64 (PTX mma.m16n8k4, from sm_90).
+    """Return ``C + A B``, computed by the 32 lanes of a warp: A (16, 4), B (4, 8), C (16, 8), float64 (PTX mma.m16n8k4,
+    from sm_90).
 
-    Lane ``4 g + q`` holds A[g, q], A[g + 8, q]; B[q, g]; C[g, 2q], C[g, 2q + 1], C[g + 8, 2q], C[g + 8, 2q + 1]. A row of
-    C depends on its row of A and on B alone, not on its position.
+    Lane ``4 g + q`` holds A[g, q], A[g + 8, q]; B[q, g]; C[g, 2q], C[g, 2q + 1], C[g + 8, 2q], C[g + 8, 2q + 1]. A row
+    of C depends on its row of A and on B alone, not on its position.
     """
     returned = types.UniTuple(float64, 4)
     text = "mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {$0,$1,$2,$3}, {$4,$5}, {$6}, {$7,$8,$9,$10};"
@@ -44,7 +45,8 @@ def multiply_matrices(typing, a0, a1, b, c0, c1, c2, c3):
 
 @intrinsic
 def multiply_twice(typing, a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
-    """Return ``C + A B`` for twice as many columns of A and rows of B as `multiply_matrices` (PTX mma.m16n8k8, from sm_90).
+    """Return ``C + A B`` for twice as many columns of A and rows of B as `multiply_matrices` (PTX mma.m16n8k8, from
+    sm_90).
 
     Lane ``4 g + q`` also holds A[g, q + 4], A[g + 8, q + 4] and B[q + 4, g].
     """

@@ -1,8 +1,8 @@
 """Distribute a range of systems over groups of threads: a thread of the CPU, or a block of a GPU.
 
-A problem is one function, ``body(start, stop, step, group, arguments, scratch, reduction_buffer)``, compiled for a `Team`. It works on
-the systems ``range(start, stop, step)`` with the ``group``-th part of each scratch array; ``arguments``, a NamedTuple, is the same for
-all. So one driver serves every problem on the CPU, and one on a GPU.
+A problem is one function, ``body(start, stop, step, group, arguments, scratch, reduction_buffer)``, compiled for a
+`Team`. It works on the systems ``range(start, stop, step)`` with the ``group``-th part of each scratch array;
+``arguments``, a NamedTuple, is the same for all. So one driver serves every problem on the CPU, and one on a GPU.
 """
 
 import math
@@ -46,9 +46,13 @@ class CpuGroups:
         """Copy an array that the groups filled to ``out``; on the CPU it is ``out`` itself."""
 
     def run(
-        self, make_body: Callable[[Team], Body], count: int, arguments: Any, scratch: Sequence[ScratchArray],
+        self,
+        make_body: Callable[[Team], Body],
+        count: int,
+        arguments: Any,
+        scratch: Sequence[ScratchArray],
         each: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Run a body on the systems 0 to ``count`` - 1.
 
         Parameters
@@ -116,9 +120,13 @@ class CudaGroups:
         values.copy_to_host(out)
 
     def run(
-        self, make_body: Callable[[Team], Body], count: int, arguments: Any, scratch: Sequence[ScratchArray],
+        self,
+        make_body: Callable[[Team], Body],
+        count: int,
+        arguments: Any,
+        scratch: Sequence[ScratchArray],
         each: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """See `CpuGroups.run`."""
         from .cuda import MOST_SCRATCH, cuda, group_kernel, multiprocessors
         from .warp import team_of

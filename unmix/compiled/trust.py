@@ -16,11 +16,13 @@ def trusted_users() -> frozenset[int]:
 
 
 def safe_folder(folder: Path, make: bool = False) -> Path | None:
-    """Return the real path of a folder, if nobody but `trusted_users` can write to it or replace it, or any folder on the path.
+    """Return the real path of a folder, if nobody but `trusted_users` can write to it or replace it, or any folder on
+    the path.
 
-    Every folder must belong to one of them and be writable by nobody else. A sticky one like /tmp, where all may write but only owners
-    delete, is accepted on the way if the next one is not such a folder. Links must be theirs, and are followed first: what counts is
-    the path that they lead to. With ``make``, missing folders are made, for this user alone. `OSError` where one cannot be made.
+    Every folder must belong to one of them and be writable by nobody else. A sticky one like /tmp, where all may write
+    but only owners delete, is accepted on the way if the next one is not such a folder. Links must be theirs, and are
+    followed first: what counts is the path that they lead to. With ``make``, missing folders are made, for this user
+    alone. `OSError` where one cannot be made.
     """
     users, others_before = trusted_users(), 0
     if any(os.path.islink(place) and os.lstat(place).st_uid not in users for place in (folder, *folder.parents)):
@@ -45,10 +47,11 @@ def is_trusted(status: os.stat_result) -> bool:
 
 
 def read_trusted(path: Path) -> bytes:
-    """Return the content of a file of compiled code; nothing where it is not there, or anybody else may have written it.
+    """Return the content of a file of compiled code; nothing where it is not there, or anybody else may have written
+    it.
 
-    The file itself is looked at, too: since its folder was, a program that tidies up may have removed that, and another user may have
-    made it again.
+    The file itself is looked at, too: since its folder was, a program that tidies up may have removed that, and another
+    user may have made it again.
     """
     with contextlib.suppress(OSError):
         if safe_folder(path.parent) is not None:

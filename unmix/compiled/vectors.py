@@ -104,8 +104,12 @@ for function, name in (
 ):
     define(function, doubles, instruction(name))
 for function, sign in (
-    (operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.ge, ">="), (operator.eq, "=="),
-):  # fmt: skip
+    (operator.lt, "<"),
+    (operator.le, "<="),
+    (operator.gt, ">"),
+    (operator.ge, ">="),
+    (operator.eq, "=="),
+):
     define(function, bits, instruction("fcmp_ordered", sign))  # false where either side is NaN
 define(operator.and_, bits, instruction("and_"), bits)
 define(operator.or_, bits, instruction("or_"), bits)
@@ -292,7 +296,8 @@ def fetch_wide(typingctx, raw, i, j, k):
 
 @intrinsic
 def fetch_block_wide(typingctx, raw, i, j, k, Y, row, lane):
-    """Transpose a block of `TALL` by `TALL` values along the last two axes, from ``raw[i, j, k]``, into ``Y[row:, lane:]``.
+    """Transpose a block of `TALL` by `TALL` values along the last two axes, from ``raw[i, j, k]``, into ``Y[row:,
+    lane:]``.
 
     For 16-bit integers this takes 24 shuffles for 64 values, done before the conversion to float64.
     """

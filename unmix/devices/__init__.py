@@ -4,10 +4,10 @@ Give each process of a host a GPU of its own: the first that no other process ha
 
 The rule of `auto`: whether a GPU saves a job more time than its start costs.
 
-A job on a GPU begins with a CUDA context and the loading of kernels, whatever its size; what it saves grows with the pixels, and with
-fewer cores. Scenes of one command share the start. The rule knows the fast searches alone: every other job goes to the GPU, as it may
-take a CPU hours. It looks at the command, the scene and this machine alone, so that the same command takes the same device when it goes
-on after an interruption.
+A job on a GPU begins with a CUDA context and the loading of kernels, whatever its size; what it saves grows with the
+pixels, and with fewer cores. Scenes of one command share the start. The rule knows the fast searches alone: every other
+job goes to the GPU, as it may take a CPU hours. It looks at the command, the scene and this machine alone, so that the
+same command takes the same device when it goes on after an interruption.
 
 Solve blocks on several GPUs of one host, in turn, between one reader and one writer.
 """
@@ -39,7 +39,8 @@ HELD: list[IO[str]] = []  # locked until the process ends
 
 @functools.cache
 def claim_gpu(count: int) -> int:
-    """Return the index of a GPU that no other process of this user on this host has claimed; if all are claimed, one to share.
+    """Return the index of a GPU that no other process of this user on this host has claimed; if all are claimed, one to
+    share.
 
     Claims go by UUID: two jobs of a cluster may each see a different GPU as number 0.
     """
@@ -67,13 +68,13 @@ def uuid_of(index: int) -> str:
     return bytes(uuid).hex()
 
 
-# Seconds to start a process on a GPU that a CPU does not need, and beyond that of each scene. (H100, 16 cores, 2 million pixels x 224
-# bands with given endmembers: a process takes 1.4 s on the GPU and 0.8 to 1.1 on its host, whose solving and writing take 0.45 s more;
-# of 100 x 100 pixels 0.93 and 0.57 s, of which the context is 0.25.)
+# Seconds to start a process on a GPU that a CPU does not need, and beyond that of each scene. (H100, 16 cores, 2
+# million pixels x 224 bands with given endmembers: a process takes 1.4 s on the GPU and 0.8 to 1.1 on its host, whose
+# solving and writing take 0.45 s more; of 100 x 100 pixels 0.93 and 0.57 s, of which the context is 0.25.)
 START, OF_A_SCENE = 0.9, 0.1
-# Seconds of one core that a GPU saves: a pixel and band that is solved and written (the same runs), and a product of two of a pixel's
-# bands where endmembers are extracted (by vca, on an H200 2.5 to 3.2 s and 3.8 to 3.9 on its host; by defaults 3.4 to 3.6 and 3.5 to
-# 3.9). Per endmember the search takes more: the time of 9 is the unit.
+# Seconds of one core that a GPU saves: a pixel and band that is solved and written (the same runs), and a product of
+# two of a pixel's bands where endmembers are extracted (by vca, on an H200 2.5 to 3.2 s and 3.8 to 3.9 on its host; by
+# defaults 3.4 to 3.6 and 3.5 to 3.9). Per endmember the search takes more: the time of 9 is the unit.
 OF_A_BAND, OF_A_PRODUCT, USUAL_COUNT = 1.6e-8, 1.7e-10, 9
 # Endmembers up to which pixels are solved by the fast searches.
 MOST_FAST = 32
@@ -197,7 +198,8 @@ def count_gpus() -> int:
 
 
 def choose_device(name: str, threads: int | None = None, work: Job | None = None) -> Device:
-    """Return the device of that name; ``auto`` takes the first GPU, or the CPU where no GPU is there or its start does not pay.
+    """Return the device of that name; ``auto`` takes the first GPU, or the CPU where no GPU is there or its start does
+    not pay.
 
     Parameters
     ----------

@@ -20,7 +20,8 @@ from .slots import Line, Slot, first_lines, new_slots
 
 log = logging.getLogger("unmix")
 HELD: list[Any] = []  # kept by `leave_to_the_end`
-# Blocks a slot from which their calls are recorded: that takes 0.07 to 0.14 s, as long as the calls of ten blocks (H100).
+# Blocks a slot from which their calls are recorded: that takes 0.07 to 0.14 s, as long as the calls of ten blocks
+# (H100).
 WORTH_RECORDING = 2
 
 
@@ -81,7 +82,8 @@ class Cuda:
                     self.record(slots, problem, line, block_plan)
         except Exception as error:
             raise DeviceError(
-                f"{self.name}: a run with {need >> 20} MiB of GPU memory cannot be prepared: {line_of_error(error)}; lower `gpu_memory`"
+                f"{self.name}: a run with {need >> 20} MiB of GPU memory cannot be prepared: {line_of_error(error)}; "
+                "lower `gpu_memory`"
             ) from None
         log.info(f"{self.name}: {max(1, need >> 20)} MiB of GPU memory, {solver.__name__.lower()} solver")
         return slots
@@ -120,7 +122,8 @@ class Cuda:
             return GeneralSolver
 
     def limit_of_counts(self, problem: Problem, line: Line) -> float | None:
-        """Return the δ above which a pixel is doubtful, where the GPU adds up and encodes its results; None where the host does.
+        """Return the δ above which a pixel is doubtful, where the GPU adds up and encodes its results; None where the
+        host does.
 
         Not worth it with inexact solvers or duplicate endmembers: the host would count nearly every line again.
         """
@@ -199,7 +202,8 @@ class Cuda:
                     ):
                         self.spent[stage] += float(self.cuda.event_elapsed_time(first, last)) / 1e3
                 if slot.counts is not None and self.solves and slot.counts.pixels[:, DOUBTFUL].any():
-                    # Some pixel is to be solved again, and its line counted again, by the host, which needs all results.
+                    # Some pixel is to be solved again, and its line counted again, by the host, which needs all
+                    # results.
                     device_slot.bring_rest(slot)
         except Exception as error:
             raise DeviceError(f"{self.name}: failed: {line_of_error(error)}") from error
@@ -358,8 +362,8 @@ def counts_in(arrays: dict[str, Any]) -> Any:
 def leave_to_the_end(index: int) -> None:
     """Free nothing of that GPU when the process ends; the system does.
 
-    Code that two GPUs of a process run is one library of the driver's, which numba-cuda 0.30 unloads once for each of them: seen
-    as "double free or corruption" and as a segmentation fault after the work was done (exit codes 134, 139).
+    Code that two GPUs of a process run is one library of the driver's, which numba-cuda 0.30 unloads once for each of
+    them: seen as "double free or corruption" and as a segmentation fault after the work was done (exit codes 134, 139).
     """
     if simulated():
         return

@@ -13,8 +13,8 @@ from ..blocks import cores, once_a_process
 
 log = logging.getLogger("unmix")
 PAGE, LARGE_PAGE = mmap.PAGESIZE, 2 * 2**20
-# Bytes from which an array is allocated in large pages, touched by several threads, and only then locked: 0.016 s for 256 MiB where
-# the driver's own allocation takes 0.09 (H100 with 16 cores, Linux 6.18).
+# Bytes from which an array is allocated in large pages, touched by several threads, and only then locked: 0.016 s for
+# 256 MiB where the driver's own allocation takes 0.09 (H100 with 16 cores, Linux 6.18).
 LARGE = 4 * 2**20
 MOST_THREADS = 16
 

@@ -16,13 +16,14 @@ from ..problem import Problem
 class Line:
     """One line of a block: number of samples, number of stored bytes, and whether the residual is wanted.
 
-    ``real`` is the type of abundances, RMSE and residual: float32 for files, float64 for arrays in Python; ``dtype`` is that
-    of the stored values. ``home`` names the results that are always copied back from a GPU. ``counted`` is the δ above which a GPU
-    that computes the `unmix.summary.Summary` itself copies back the other results of a block, too, as it does where κ is not
-    certified; None if the host computes it. Such a GPU also quantizes: ``steps`` has the step and offset of results that are stored
-    as integers (`unmix.steps`), by name. ``normalization`` turns abundances into fractions, if it is given: they are float64 then,
-    and a GPU that computes the summary makes the fractions. ``in_scene`` says whether it is a line of a scene, and no list of pixels:
-    the answers of a list depend on its order, to the byte, only where spectra are nearly dependent.
+    ``real`` is the type of abundances, RMSE and residual: float32 for files, float64 for arrays in Python; ``dtype`` is
+    that of the stored values. ``home`` names the results that are always copied back from a GPU. ``counted`` is the δ
+    above which a GPU that computes the `unmix.summary.Summary` itself copies back the other results of a block, too, as
+    it does where κ is not certified; None if the host computes it. Such a GPU also quantizes: ``steps`` has the step
+    and offset of results that are stored as integers (`unmix.steps`), by name. ``normalization`` turns abundances into
+    fractions, if it is given: they are float64 then, and a GPU that computes the summary makes the fractions.
+    ``in_scene`` says whether it is a line of a scene, and no list of pixels: the answers of a list depend on its order,
+    to the byte, only where spectra are nearly dependent.
     """
 
     samples: int
@@ -93,8 +94,8 @@ class Slot:
     ticket : object
         Handed to ``wait``: the work that the device waits for.
     counts : Counts or None
-        Counts by the GPU that solved the block; the host recounts lines with pixels that it solves again, for which it has all
-        results. None where the host counts everything.
+        Counts by the GPU that solved the block; the host recounts lines with pixels that it solves again, for which it
+        has all results. None where the host counts everything.
     integers : dict of arrays
         Results as the integers that are stored, where the device made them, by name.
     fractions : dict of arrays
@@ -128,11 +129,12 @@ class Slot:
 class Device(Protocol):
     """Interface of a device that solves blocks.
 
-    ``fit`` reduces blocks to the device's own memory and ``open`` makes the slots, once per run; ``submit`` starts a block;
-    ``wait`` returns when its results are there (none if ``solves`` was set to False, to time everything else); ``stages`` returns
-    the seconds that the device's own clock measured since the last call, by the names of `unmix.pipeline.Seconds`; ``close``
-    releases everything. ``count`` is the number of devices that work in parallel; ``path`` returns how pixels are
-    searched, for lines of that many samples: an entry of `unmix.solvers.pixels.tile.SEARCH`.
+    ``fit`` reduces blocks to the device's own memory and ``open`` makes the slots, once per run; ``submit`` starts a
+    block; ``wait`` returns when its results are there (none if ``solves`` was set to False, to time everything else);
+    ``stages`` returns the seconds that the device's own clock measured since the last call, by the names of
+    `unmix.pipeline.Seconds`; ``close`` releases everything. ``count`` is the number of devices that work in parallel;
+    ``path`` returns how pixels are searched, for lines of that many samples: an entry of
+    `unmix.solvers.pixels.tile.SEARCH`.
     """
 
     name: str
@@ -172,8 +174,12 @@ def new_slots(
 
 
 def put(
-    results: dict[str, np.ndarray], solved: np.ndarray, answer: Mapping[str, Any], residual: np.ndarray, length: np.ndarray
-) -> None:  # fmt: skip
+    results: dict[str, np.ndarray],
+    solved: np.ndarray,
+    answer: Mapping[str, Any],
+    residual: np.ndarray,
+    length: np.ndarray,
+) -> None:
     """Put answers in the place of the results of some pixels.
 
     Parameters

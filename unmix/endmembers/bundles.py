@@ -13,7 +13,8 @@ from .passes import Passes
 from .statistics import Moments
 from .vca import Points
 
-# A material is found in a part of the scene where its spectrum there is nearer to it than this share of its angle to the nearest other.
+# A material is found in a part of the scene where its spectrum there is nearer to it than this share of its angle to
+# the nearest other.
 FOUND = 0.5
 
 
@@ -58,10 +59,11 @@ class Bundles:
 
 
 def bundles(moments: Moments, p: int, seed: int, budget: int, passes: Passes, subsets: int) -> Bundles | list[int]:
-    """Find the largest simplex of a scene and of each of its parts; the arguments are those of `unmix.endmembers.nfindr.nfindr`.
+    """Find the largest simplex of a scene and of each of its parts; the arguments are those of
+    `unmix.endmembers.nfindr.nfindr`.
 
-    A part is every ``subsets``-th pixel: the scene again, with other pixels. All are in the components of the whole scene. A list of
-    pixels where there are fewer distinct spectra than p.
+    A part is every ``subsets``-th pixel: the scene again, with other pixels. All are in the components of the whole
+    scene. A list of pixels where there are fewer distinct spectra than p.
     """
     begin = spanning_and_seeded(p, seed)
     with components(moments, p, budget, passes) as (points, constant):
@@ -73,11 +75,12 @@ def bundles(moments: Moments, p: int, seed: int, budget: int, passes: Passes, su
 
 
 def grouped(whole: np.ndarray, parts: list[np.ndarray]) -> tuple[list[list[tuple[int, int]]], list[dict[str, Any]]]:
-    """Assign the spectra of parts (L, p) to those of the whole scene (L, p), one to one, so that the sum of their angles is least.
+    """Assign the spectra of parts (L, p) to those of the whole scene (L, p), one to one, so that the sum of their
+    angles is least.
 
-    Return for each endmember the part and the column of those that belong to it; and ``found``, the share of the parts that found it,
-    with ``angle``, the median angle (degrees) of theirs to it. Found is what is nearer to it than half of its own angle to the nearest
-    other endmember.
+    Return for each endmember the part and the column of those that belong to it; and ``found``, the share of the parts
+    that found it, with ``angle``, the median angle (degrees) of theirs to it. Found is what is nearer to it than half
+    of its own angle to the nearest other endmember.
     """
     from scipy.optimize import linear_sum_assignment
 

@@ -20,7 +20,8 @@ class Cloud:
     rows : array (n, L), float64
         The spectra; rows with NaN are left out.
     moments : Moments, optional
-        Of the scene that they are a sample of, whose axes are taken: to find those of 16 384 spectra takes as long as all the rest.
+        Of the scene that they are a sample of, whose axes are taken: to find those of 16 384 spectra takes as long as
+        all the rest.
     """
 
     def __init__(self, rows: np.ndarray, moments: Moments | None = None) -> None:

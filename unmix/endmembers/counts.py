@@ -1,8 +1,8 @@
 """Count the endmembers of a scene, by several criteria: from its moments, and from a cone around its directions.
 
-No single criterion holds. Noise that neighbouring bands share, as in resampled products, is predicted by regression on the other
-bands and passes for signal; texture makes the noise that neighbouring pixels show too large; noise hides edges of a cone. The number
-that is taken is of two that err to different sides.
+No single criterion holds. Noise that neighbouring bands share, as in resampled products, is predicted by regression on
+the other bands and passes for signal; texture makes the noise that neighbouring pixels show too large; noise hides
+edges of a cone. The number that is taken is of two that err to different sides.
 """
 
 import math
@@ -17,9 +17,11 @@ from .vca import with_positive_peaks
 
 # A component counts if its signal is at least as strong as its noise: their sum is twice the noise.
 SIGNAL = 2.0
-# Ridge of HySime's regressions, relative to the mean power of a band: noise-free data, which has rank p, could not be inverted.
+# Ridge of HySime's regressions, relative to the mean power of a band: noise-free data, which has rank p, could not be
+# inverted.
 REGRESSION_RIDGE = 1e-10
-# Added to both covariances of MNF, relative to the mean variance of a band: directions without noise and signal have a ratio of 1 then.
+# Added to both covariances of MNF, relative to the mean variance of a band: directions without noise and signal have a
+# ratio of 1 then.
 RIDGE = 1e-12
 # Fewest pairs of neighbours that give the noise to 10 %: of a band; and, per band, of all directions.
 FEWEST_PAIRS, PAIRS_A_BAND = 50, 4
@@ -36,10 +38,12 @@ def noise_regression(second: np.ndarray) -> np.ndarray:
 
 
 def hysime(moments: Moments) -> int:
-    """Count as HySime does (Bioucas-Dias and Nascimento 2008): the dimensions that carry more signal than noise, by regression.
+    """Count as HySime does (Bioucas-Dias and Nascimento 2008): the dimensions that carry more signal than noise, by
+    regression.
 
     With noise ``n = y − Bᵀy`` from the regressions B, signal ``x = Bᵀy``, and the eigenvectors of the signal's second
-    moment, a direction counts where its power in y is more than twice its power in n (eq. 26 of the paper); one at least.
+    moment, a direction counts where its power in y is more than twice its power in n (eq. 26 of the paper); one at
+    least.
     """
     second = moments.second
     L = len(second)
@@ -66,8 +70,8 @@ def directions_above(second: np.ndarray, signal: np.ndarray, noise: np.ndarray) 
 def noise_power(moments: Moments) -> dict[str, float | None]:
     """Return the sum over the bands of the variance of noise, by two estimates; each errs on its own side.
 
-    ``regression`` is what other bands do not predict; too small where bands share noise. ``spatial`` is what neighbouring pixels do not
-    share; too large by their texture; None with too few pairs of them.
+    ``regression`` is what other bands do not predict; too small where bands share noise. ``spatial`` is what
+    neighbouring pixels do not share; too large by their texture; None with too few pairs of them.
     """
     L = len(moments.mean)
     residual = np.eye(L) - noise_regression(moments.second)
@@ -86,11 +90,12 @@ def hysime_spatial(moments: Moments) -> int | None:
 
 
 def noise_fractions(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
-    """Return the minimum noise fractions (Green et al. 1988): what variance they have over that of their noise, and their axes.
+    """Return the minimum noise fractions (Green et al. 1988): what variance they have over that of their noise, and
+    their axes.
 
-    The ratios (L,), the largest first, are 1 for a component of noise alone; the correlation of neighbours in a component is
-    ``1 - 1 / ratio``. A column of W (L, L) for each: ``Wᵀ(y − mean)`` has noise of variance 1 (but for the ridge), and its largest
-    entry is positive.
+    The ratios (L,), the largest first, are 1 for a component of noise alone; the correlation of neighbours in a
+    component is ``1 - 1 / ratio``. A column of W (L, L) for each: ``Wᵀ(y − mean)`` has noise of variance 1 (but for the
+    ridge), and its largest entry is positive.
     """
     floor = floor_of(moments)
     values, vectors = np.linalg.eigh(moments.differences + floor)
@@ -111,7 +116,8 @@ def mnf(moments: Moments) -> int | None:
     if moments.pairs < PAIRS_A_BAND * len(moments.mean):
         return None
     floor = floor_of(moments)
-    # As many ratios of `noise_fractions` are larger as this has positive eigenvalues (Sylvester's law), in a quarter of the time.
+    # As many ratios of `noise_fractions` are larger as this has positive eigenvalues (Sylvester's law), in a quarter of
+    # the time.
     beyond = np.linalg.eigvalsh(moments.covariance + floor - SIGNAL * (moments.differences + floor))
     return 1 + int(np.count_nonzero(beyond > 0.0))
 
@@ -119,12 +125,12 @@ def mnf(moments: Moments) -> int | None:
 CRITERIA: dict[str, Callable[[Moments], int | None]] = {"hysime": hysime, "hysime-spatial": hysime_spatial, "mnf": mnf}
 # Two counts agree if the larger is at most this much as large as the smaller.
 AGREE = 1.5
-# Variability adds dimensions to those of the materials, the more, the smaller what a cone of these leaves: where there are more
-# dimensions with signal than edges, the number is the sum of both times the first, the logarithm of the misfit times the second, and
-# the third. On 197 synthetic scenes of 3 to 6 materials this was within one in 95 %, without the misfit in 91 %; neighbouring
-# constants were alike. One too few costs more than one too many: on 126 such scenes the error of fractions was 1.11 times that with the
-# true number where the third was 1.6, 1.04 times with 1.8, and 121 counts were within one for 118. The last is the least misfit: that
-# of scenes without noise is rounding.
+# Variability adds dimensions to those of the materials, the more, the smaller what a cone of these leaves: where there
+# are more dimensions with signal than edges, the number is the sum of both times the first, the logarithm of the misfit
+# times the second, and the third. On 197 synthetic scenes of 3 to 6 materials this was within one in 95 %, without the
+# misfit in 91 %; neighbouring constants were alike. One too few costs more than one too many: on 126 such scenes the
+# error of fractions was 1.11 times that with the true number where the third was 1.6, 1.04 times with 1.8, and 121
+# counts were within one for 118. The last is the least misfit: that of scenes without noise is rounding.
 PER_DIMENSION, PER_MISFIT, MORE, LEAST_MISFIT = 0.42, 0.6, 1.8, 0.01
 
 
@@ -140,8 +146,9 @@ class Counts:
     Attributes
     ----------
     by : dict of str to int or None
-        By the names of `CRITERIA`; "plane", of a scene whose brightness does not vary (`unmix.endmembers.plane`); and "cone", the edges
-        of the cone that explains the directions of pixels best (`unmix.endmembers.auto`). None where the scene does not allow it.
+        By the names of `CRITERIA`; "plane", of a scene whose brightness does not vary (`unmix.endmembers.plane`); and
+        "cone", the edges of the cone that explains the directions of pixels best (`unmix.endmembers.auto`). None where
+        the scene does not allow it.
     misfit : float, optional
         The mean distance of pixels at unit length to that cone.
     """
@@ -163,9 +170,9 @@ class Counts:
     def auto(self) -> int:
         """The number that is taken where none is given.
 
-        That of the plane, where brightness does not vary. Else that on which the cone and spatial noise agree; or between them, by the
-        misfit: the cone misses edges in noise, and variability adds dimensions. Where neighbours are no more alike than other pixels,
-        it is HySime's, or what spatial noise says, if that is less.
+        That of the plane, where brightness does not vary. Else that on which the cone and spatial noise agree; or
+        between them, by the misfit: the cone misses edges in noise, and variability adds dimensions. Where neighbours
+        are no more alike than other pixels, it is HySime's, or what spatial noise says, if that is less.
         """
         if (plane := self.by.get("plane")) is not None:
             return plane

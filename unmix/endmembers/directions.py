@@ -1,10 +1,10 @@
 """A sample of a scene's pixels at unit length, the noise of each, and the subspace in which materials differ.
 
-A pixel at unit length, its direction, does not depend on its brightness, and the noise of a direction is the larger, the darker
-its pixel. Neighbours in a line tell both the noise of a direction, by the brightness of its pixel, and the spectral shape of
-what varies from pixel to pixel: noise, and the variability of a material. The subspace is that of the minimum noise fractions:
-with principal components in its place, true spectra projected to it gave 1.24 times the error of fractions on synthetic scenes,
-with these 1.13 times.
+A pixel at unit length, its direction, does not depend on its brightness, and the noise of a direction is the larger,
+the darker its pixel. Neighbours in a line tell both the noise of a direction, by the brightness of its pixel, and the
+spectral shape of what varies from pixel to pixel: noise, and the variability of a material. The subspace is that of the
+minimum noise fractions: with principal components in its place, true spectra projected to it gave 1.24 times the error
+of fractions on synthetic scenes, with these 1.13 times.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,8 @@ from ..io import Scene, read_blocks
 from ..io.cube import by_pixel, cut
 from .passes import Passes
 
-# Pixels of a sample: a smaller scene is taken whole. A material that fewer than one in a hundred pixels hold is hardly seen.
+# Pixels of a sample: a smaller scene is taken whole. A material that fewer than one in a hundred pixels hold is hardly
+# seen.
 MOST_PIXELS = 2**14
 # Bytes of such a scene that are read together.
 WHOLE = 2**22
@@ -33,8 +34,8 @@ GOLDEN = 0.6180339887498949
 FEWEST_PAIRS, BRIGHTNESSES = 100, 20
 # Pairs of neighbours whose differences are held at a time: they stay in a processor's cache.
 TOGETHER = 1024
-# Added to the variance of neighbours' differences in each band, relative to the mean over the bands. From 0.001 to 0.1 the subspaces
-# were equally good.
+# Added to the variance of neighbours' differences in each band, relative to the mean over the bands. From 0.001 to 0.1
+# the subspaces were equally good.
 RIDGE = 0.01
 # The least noise variance of a direction: the rounding of values in float32, squared.
 LEAST_NOISE = 1e-14
@@ -81,8 +82,8 @@ def sampled_directions(passes: Passes) -> Directions:
 
 
 def stretches(first: int, scene: Scene, pixels: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield stretches of neighbours of a scene whose first pixel has the number ``first``: places, spectra, and whether each
-    follows."""
+    """Yield stretches of neighbours of a scene whose first pixel has the number ``first``: places, spectra, and whether
+    each follows."""
     cube = scene.cube
     if pixels <= MOST_PIXELS:
         for some, raw in read_blocks(cube, cut(cube, WHOLE)):
@@ -114,10 +115,11 @@ def stretches(first: int, scene: Scene, pixels: int) -> Iterator[tuple[np.ndarra
 
 
 def noise_of_directions(sample: Directions) -> np.ndarray:
-    """Return the variance of the noise of each direction, (n,): ``a + b / |y|²``, fitted to the differences of neighbours.
+    """Return the variance of the noise of each direction, (n,): ``a + b / |y|²``, fitted to the differences of
+    neighbours.
 
-    In classes of equal numbers of pairs, from dark to bright, the median of ``|u − v|² / 2`` is taken, and a, b ≥ 0 are fitted
-    with equal weight to each class. Edges of materials are few among neighbours, and do not move a median.
+    In classes of equal numbers of pairs, from dark to bright, the median of ``|u − v|² / 2`` is taken, and a, b ≥ 0 are
+    fitted with equal weight to each class. Edges of materials are few among neighbours, and do not move a median.
     """
     pairs = np.flatnonzero(sample.follows)
     if len(pairs) < FEWEST_PAIRS:
@@ -134,7 +136,8 @@ def noise_of_directions(sample: Directions) -> np.ndarray:
 
 
 def two_amounts(X: np.ndarray) -> tuple[float, float]:
-    """Return the amounts, at least 0, of two columns of positive numbers X (n, 2) whose sum is nearest to 1; 1 and 0 if they are alike.
+    """Return the amounts, at least 0, of two columns of positive numbers X (n, 2) whose sum is nearest to 1; 1 and 0 if
+    they are alike.
 
     With columns of positive numbers one alone has an amount above 0, so there is no fourth case.
     """

@@ -30,10 +30,16 @@ log = logging.getLogger("unmix")
 
 # By name, and whether the pixels that VCA picks are exchanged.
 EXTRACTORS: dict[tuple[str, bool], Callable[..., Any]] = {
-    ("vca", True): refined_vca, ("vca", False): vca, ("spa", True): spa, ("spa", False): spa,
-    ("atgp", True): spa, ("nfindr", True): nfindr,
-    ("sisal", True): sisal, ("cone", True): cone, ("auto", True): auto,
-}  # fmt: skip
+    ("vca", True): refined_vca,
+    ("vca", False): vca,
+    ("spa", True): spa,
+    ("spa", False): spa,
+    ("atgp", True): spa,
+    ("nfindr", True): nfindr,
+    ("sisal", True): sisal,
+    ("cone", True): cone,
+    ("auto", True): auto,
+}
 SEEDED = ("vca", "nfindr", "sisal", "cone", "auto")
 # Ways to extract that need a sample of the scene; of flat scenes they need it at the end.
 SAMPLED = ("cone", "auto")
@@ -93,7 +99,8 @@ class Begun(NamedTuple):
             return extract(self.moments, self.p, seed, self.passes.budget // 2, self.passes, *arguments, **options)
         except OSError as error:
             raise CubeError(
-                f"{named(self.passes.scenes)}: no room for a scratch file: {error.strerror}; set TMPDIR to a larger disk, or raise "
+                f"{named(self.passes.scenes)}: no room for a scratch file: {error.strerror}; set TMPDIR to a larger "
+                "disk, or raise "
                 "`memory`"
             ) from None
 
@@ -103,10 +110,13 @@ class Begun(NamedTuple):
         """Return spectra (L, p) as endmembers, from the pixels at ``places``, if they are pixels; ``others`` are more fields."""
         passes, scenes = self.passes, self.passes.scenes
         fields: dict[str, Any] = {
-            "names": tuple(f"endmember {j + 1}" for j in range(matrix.shape[1])), "matrix": matrix, "source": source,
+            "names": tuple(f"endmember {j + 1}" for j in range(matrix.shape[1])),
+            "matrix": matrix,
+            "source": source,
             "wavelengths": scenes[0].wavelengths,
-            "counted": None if self.counts is None else self.counts.all, "quality": quality | self.left_out,
-        }  # fmt: skip
+            "counted": None if self.counts is None else self.counts.all,
+            "quality": quality | self.left_out,
+        }
         if places is not None:
             fields["pixels"] = tuple(map(tuple, passes.positions(places)))
             if len(scenes) > 1:
@@ -125,8 +135,8 @@ def extract_from(
 ) -> tuple[Endmembers, int]:
     """Extract one set of endmembers of all scenes: pixels of them, as they are stored and scaled.
 
-    The published algorithms return the pixel projected to the signal subspace. The pixel itself is returned here: it exists in the
-    scene, and its bytes do not depend on the eigensolver.
+    The published algorithms return the pixel projected to the signal subspace. The pixel itself is returned here: it
+    exists in the scene, and its bytes do not depend on the eigensolver.
 
     Parameters
     ----------
@@ -148,9 +158,11 @@ def extract_from(
     Raises
     ------
     MethodError
-        If the algorithm is unknown, options do not fit it, or the count is larger than the number of bands or valid pixels.
+        If the algorithm is unknown, options do not fit it, or the count is larger than the number of bands or valid
+        pixels.
     CubeError
-        If no pixel is valid, there are too few distinct spectra, there is no room for scratch files, or scenes are in different units.
+        If no pixel is valid, there are too few distinct spectra, there is no room for scratch files, or scenes are in
+        different units.
     """
     extract, smooth, seed = str(how.extract), how.smooth, how.seed
     begun = Begun.of(
@@ -221,9 +233,10 @@ def extract_bundles(
     Returns
     -------
     Endmembers
-        Each pixel once, with the material as its class: first those of the whole scene, "endmember 1" and so on, each followed by
-        those of the parts that belong to it by their angles, "endmember 1.1" and so on. ``quality["each"]`` has for each material also
-        ``found``, the share of the parts in which it was found, and ``spread``, the median angle in degrees.
+        Each pixel once, with the material as its class: first those of the whole scene, "endmember 1" and so on, each
+        followed by those of the parts that belong to it by their angles, "endmember 1.1" and so on. ``quality["each"]``
+        has for each material also ``found``, the share of the parts in which it was found, and ``spread``, the median
+        angle in degrees.
     passes : int
         How many times the files were read.
 
@@ -253,9 +266,14 @@ def extract_bundles(
         kinds += [f"endmember {k + 1}"] * len(own)
         places += own
     return begun.library(
-        spectra_of(passes, places), f"nfindr (seed {how.seed}) of the scene and {subsets} parts of it", places, quality,
-        names=tuple(names), classes=tuple(kinds), simplex=found.simplex.to_dict(),
-    ), passes.made  # fmt: skip
+        spectra_of(passes, places),
+        f"nfindr (seed {how.seed}) of the scene and {subsets} parts of it",
+        places,
+        quality,
+        names=tuple(names),
+        classes=tuple(kinds),
+        simplex=found.simplex.to_dict(),
+    ), passes.made
 
 
 def spectra_of(passes: Passes, places: Sequence[int]) -> np.ndarray:
@@ -270,7 +288,8 @@ def warn_of_negative(spectra: np.ndarray, scenes: Sequence[Scene]) -> None:
         j = int(spectra.min(axis=0).argmin())
         log.warning(
             f"{named(scenes)}: endmember {j + 1} is negative in {below[j]} of {len(spectra)} bands, down to "
-            f"{spectra[:, j].min():.3g}: no pixel is near it; nfindr, or sisal with a larger `outside`, keeps to the pixels"
+            f"{spectra[:, j].min():.3g}: no pixel is near it; nfindr, or sisal with a larger `outside`, keeps to the "
+            "pixels"
         )
 
 
@@ -319,7 +338,8 @@ def capped(name: str, counts: Counts) -> int:
         )
     elif not counts.is_clear:
         log.warning(
-            f"{name}: how many endmembers there are is not clear ({counts}); {taken} {'is' if taken == 1 else 'are'} used: set "
+            f"{name}: how many endmembers there are is not clear ({counts}); {taken} {'is' if taken == 1 else 'are'} "
+            "used: set "
             "`count` if you know"
         )
     else:

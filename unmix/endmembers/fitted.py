@@ -12,7 +12,8 @@ from ..solvers.pixels.gather import matrix_product_function
 
 # Added to a squared distance: the logarithm of a mean of zeros has no value.
 LEAST_SQUARED_DISTANCE = 1e-13
-# A dual below this, relative to the pixel, is zero, as in `unmix.problem.Problem.dual_tolerance` for well-conditioned E.
+# A dual below this, relative to the pixel, is zero, as in `unmix.problem.Problem.dual_tolerance` for well-conditioned
+# E.
 DUAL_TOLERANCE = 1e-12
 
 
@@ -251,8 +252,8 @@ def edges_in(room, W):
 def as_before(room, out, row):
     """Write the amounts of a vector from ``room.lanes.F``, which is WᵀT, with zeros where those before have them.
 
-    Return where that is wrong: where an amount is negative, or the distance falls with one that is 0. Lanes with the same zeros are
-    served together: directions are best sorted by them.
+    Return where that is wrong: where an amount is negative, or the distance falls with one that is 0. Lanes with the
+    same zeros are served together: directions are best sorted by them.
     """
     before = room.before
     for j in range(room.gram.shape[0]):
@@ -302,7 +303,8 @@ def as_before(room, out, row):
 
 @compiled
 def amounts_in(room, W, T, known, out):
-    """Fill ``out`` with the amounts, at least 0, of the edges W (p, p) that come nearest to each direction of T; both are `tiled`.
+    """Fill ``out`` with the amounts, at least 0, of the edges W (p, p) that come nearest to each direction of T; both
+    are `tiled`.
 
     With ``known`` it has those of edges like these, which are likely to be zero at the same places.
     """
@@ -370,9 +372,18 @@ def room_for(p: int) -> Room:
     lanes = Lanes(*(np.empty((k, WIDE.width)) for k in (p, p, p, row_of(p + 1), p + 1, p, 3, 1, 1, 1)))
     inverse, work, gram, of_used, within = (np.empty((p, p)) for _ in range(5))
     return Room(
-        edges, lanes, np.empty(2 * WIDE.width, np.int64), inverse, work, gram, np.full(p + 1, -1), of_used, within,
-        aligned_zeros(p, WIDE.width), aligned_zeros(p, WIDE.width),
-    )  # fmt: skip
+        edges,
+        lanes,
+        np.empty(2 * WIDE.width, np.int64),
+        inverse,
+        work,
+        gram,
+        np.full(p + 1, -1),
+        of_used,
+        within,
+        aligned_zeros(p, WIDE.width),
+        aligned_zeros(p, WIDE.width),
+    )
 
 
 def room_of_results(data: Tiles, W: np.ndarray) -> Fit:

@@ -1,8 +1,10 @@
-"""N-FINDR (Winter 1999): pick the pixels whose simplex has the largest volume, and prove that no exchange of one of them enlarges it.
+"""N-FINDR (Winter 1999): pick the pixels whose simplex has the largest volume, and prove that no exchange of one of
+them enlarges it.
 
-With p − 1 principal components z of a pixel, ``h = (1, z)`` and ``M`` the matrix of the h of p pixels, exchanging pixel k for pixel n
-multiplies the volume of their simplex by ``|(M⁻¹ h_n)_k|``. The largest of these ratios over all k and n is ω. Exchanges are made until
-ω is 1: then no single exchange enlarges the simplex, and its volume is at least ``p^(−p/2)`` of the largest.
+With p − 1 principal components z of a pixel, ``h = (1, z)`` and ``M`` the matrix of the h of p pixels, exchanging pixel
+k for pixel n multiplies the volume of their simplex by ``|(M⁻¹ h_n)_k|``. The largest of these ratios over all k and n
+is ω. Exchanges are made until ω is 1: then no single exchange enlarges the simplex, and its volume is at least
+``p^(−p/2)`` of the largest.
 """
 
 import contextlib
@@ -20,11 +22,13 @@ from .vca import Corners, Points, corners, principal_of, vca, view_of
 
 # An exchange has to enlarge the volume by more than this: less is rounding.
 GAIN = 1e-9
-# Most endmembers for one start: with more, exchanges end in different simplices and begin from `RESTARTS` more sets of pixels.
+# Most endmembers for one start: with more, exchanges end in different simplices and begin from `RESTARTS` more sets of
+# pixels.
 ONE_START, RESTARTS = 6, 3
 # Seeds are below this.
 SEEDS = 2**63
-# Squared residual, as a share of the mean square, that is rounding (1e-14 of float32 values): the pixels already picked span the rest.
+# Squared residual, as a share of the mean square, that is rounding (1e-14 of float32 values): the pixels already picked
+# span the rest.
 RESIDUAL_ROUNDING = 1e-12
 # Begin: (points, rms, SPA's pixels) → sets of pixels to start from.
 Starts = list[list[int]]
@@ -166,7 +170,8 @@ def exchanged_from(points: Points, constant: float, p: int, begin: Begin) -> Sim
 
 
 def largest_simplex(moments: Moments, points: Points, p: int, smooth: int, begin: Begin) -> Simplex | list[int]:
-    """Return the simplex that exchanges lead to from the sets of pixels that ``begin`` returns, or else from those of SPA.
+    """Return the simplex that exchanges lead to from the sets of pixels that ``begin`` returns, or else from those of
+    SPA.
 
     ``points`` are the p − 1 components of all pixels. A list of fewer pixels than p where no more span anything.
     """
@@ -180,8 +185,8 @@ def largest_simplex(moments: Moments, points: Points, p: int, smooth: int, begin
 def nfindr(moments: Moments, p: int, seed: int, budget: int, passes: Passes, smooth: int = 0) -> Simplex | list[int]:
     """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`.
 
-    ``smooth`` is how many pixels near each corner are wanted. A list where there is no simplex to enlarge: one endmember, or fewer
-    distinct spectra than p.
+    ``smooth`` is how many pixels near each corner are wanted. A list where there is no simplex to enlarge: one
+    endmember, or fewer distinct spectra than p.
     """
     if p == 1:
         return vca(moments, p, seed, budget, passes)

@@ -1,8 +1,9 @@
-"""Leave out pixels that are far from all others: a hot pixel spans a component of its own, and every extraction picks it.
+"""Leave out pixels that are far from all others: a hot pixel spans a component of its own, and every extraction picks
+it.
 
-The distance of a pixel y is that of the RX detector (Reed and Yu 1990), ``√((y − m)ᵀ C⁻¹ (y − m) / d)``, with mean m and covariance C
-of the *other* pixels, and d the rank of C, mostly L: with its own share in C a hot pixel would hide itself. With far more pixels than
-bands its root mean square is about 1.
+The distance of a pixel y is that of the RX detector (Reed and Yu 1990), ``√((y − m)ᵀ C⁻¹ (y − m) / d)``, with mean m
+and covariance C of the *other* pixels, and d the rank of C, mostly L: with its own share in C a hot pixel would hide
+itself. With far more pixels than bands its root mean square is about 1.
 """
 
 import logging
@@ -47,9 +48,11 @@ class Without(Window):
 
 
 def distances(Z: np.ndarray, pixels: int) -> np.ndarray:
-    """Return the distances (n,) of pixels from all others; infinite for the only pixel in some direction, NaN where masked.
+    """Return the distances (n,) of pixels from all others; infinite for the only pixel in some direction, NaN where
+    masked.
 
-    Z (n, d) are some, centred and whitened by mean and covariance of all; ``pixels`` is how many valid ones there are, at least 3.
+    Z (n, d) are some, centred and whitened by mean and covariance of all; ``pixels`` is how many valid ones there are,
+    at least 3.
     """
     # Taking a pixel out moves the mean to its other side, and its share out of the covariance (Sherman and Morrison).
     share = np.square(Z).sum(axis=1) / (pixels - 1)
@@ -68,16 +71,18 @@ def whitening(moments: Moments) -> np.ndarray:
 def without_outliers(
     scenes: Sequence[Scene], moments: Moments, limit: float, budget: int, threads: int
 ) -> tuple[list[Scene], dict[str, Any]]:
-    """Return scenes without the pixels at a distance above ``limit``, in one pass over them, and what is recorded of these.
+    """Return scenes without the pixels at a distance above ``limit``, in one pass over them, and what is recorded of
+    these.
 
-    ``moments`` are those of all the scenes. The record has the ``limit``; ``pixels``, how many are left out; ``places``, the first 100
-    as (line, sample), with the number of their scene before it where there are several. `CubeError` where more than a tenth of the
-    pixels is beyond the limit, or there are too few to tell.
+    ``moments`` are those of all the scenes. The record has the ``limit``; ``pixels``, how many are left out;
+    ``places``, the first 100 as (line, sample), with the number of their scene before it where there are several.
+    `CubeError` where more than a tenth of the pixels is beyond the limit, or there are too few to tell.
     """
     W, passes, found = whitening(moments), Passes(scenes, budget, threads), []
     if moments.pixels < max(3, 2 * W.shape[1]):
         raise CubeError(
-            f"{named(scenes)}: {moments.pixels} valid pixels in {W.shape[1]} dimensions are too few to tell outliers; extract without "
+            f"{named(scenes)}: {moments.pixels} valid pixels in {W.shape[1]} dimensions are too few to tell outliers; "
+            "extract without "
             "`outliers`, or use fewer `bands`"
         )
 
@@ -89,7 +94,8 @@ def without_outliers(
     far = np.concatenate([np.empty(0, np.int64), *found])
     if len(far) > LARGEST_OUTLIER_SHARE * moments.pixels:
         raise CubeError(
-            f"{named(scenes)}: {len(far)} of {moments.pixels} pixels are beyond `outliers` {limit:g}; raise it: these are no outliers"
+            f"{named(scenes)}: {len(far)} of {moments.pixels} pixels are beyond `outliers` {limit:g}; raise it: these "
+            "are no outliers"
         )
     left = [
         Scene(part := Without(scene, own - first), scene.bands, part.nodata) if len(own) else scene

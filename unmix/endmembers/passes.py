@@ -20,8 +20,8 @@ log = logging.getLogger("unmix")
 
 # Scenes whose pixels differ in size by more than this factor are in different units.
 OTHER_UNIT = 50.0
-# Threads from which work is done before it is known whether it will serve: noise of directions beside the sums, SISAL's rough simplex
-# beside the most likely one, and one more number of endmembers for as many threads.
+# Threads from which work is done before it is known whether it will serve: noise of directions beside the sums, SISAL's
+# rough simplex beside the most likely one, and one more number of endmembers for as many threads.
 WORTH_A_GUESS = 4
 Visit = Callable[[int, np.ndarray], None]
 
@@ -192,7 +192,8 @@ def refuse_units(scenes: Sequence[Scene], parts: Sequence[Moments]) -> None:
     for scene, size in zip(scenes, sizes):
         if size > 0 and not 1 / OTHER_UNIT < size / sizes[first] < OTHER_UNIT:
             raise CubeError(
-                f"{scene.cube.path}: its pixels are {size / sizes[first]:.3g} times as large as those of {scenes[first].cube.path}; "
+                f"{scene.cube.path}: its pixels are {size / sizes[first]:.3g} times as large as those of "
+                f"{scenes[first].cube.path}; "
                 "scenes of one set must be in one unit"
             )
 

@@ -1,18 +1,20 @@
 """Whether the pixels of a scene lie on a plane that misses zero, but for noise: then its brightness does not vary.
 
-Amounts of p materials that sum to one lie on a plane of p − 1 dimensions; amounts of any sum fill p dimensions. So what the p − 1
-principal components around the mean leave of the pixels is more, by the noise of one dimension, than what the p strongest components
-around zero leave. Where brightness or spectra vary, it is more by what they vary by.
+Amounts of p materials that sum to one lie on a plane of p − 1 dimensions; amounts of any sum fill p dimensions. So what
+the p − 1 principal components around the mean leave of the pixels is more, by the noise of one dimension, than what the
+p strongest components around zero leave. Where brightness or spectra vary, it is more by what they vary by.
 """
 
 import numpy as np
 
 from .statistics import Moments
 
-# The excess of a plane, in units of the noise of one dimension, up to which brightness does not vary. It was 0.94 to 1.22 on 56 flat
-# synthetic scenes of 20 to 45 dB, and at least 3.4 on 132 scenes that vary, at their number of materials.
+# The excess of a plane, in units of the noise of one dimension, up to which brightness does not vary. It was 0.94 to
+# 1.22 on 56 flat synthetic scenes of 20 to 45 dB, and at least 3.4 on 132 scenes that vary, at their number of
+# materials.
 FLAT = 1.25
-# A direction holds more than noise where it is by this factor stronger than the strongest of noise alone is in large scenes.
+# A direction holds more than noise where it is by this factor stronger than the strongest of noise alone is in large
+# scenes.
 ABOVE_NOISE = 1.05
 
 
@@ -58,17 +60,20 @@ class Plane:
         """Return whether p materials, whose brightness does not vary, explain the pixels as well as if it did."""
         if not 2 <= p < len(self.around_zero) or self.excess(p) > FLAT:
             return False
-        # Beyond the dimensions with signal any plane leaves as little: it has to be one in these, but for a direction as weak as noise.
+        # Beyond the dimensions with signal any plane leaves as little: it has to be one in these, but for a direction
+        # as weak as noise.
         return not 2 <= self.signal < p or self.excess(self.signal) <= 1.0 + self.edge
 
     def count(self, most: int, spatial: int = 0) -> int | None:
-        """Count the materials of a scene whose brightness does not vary, at most ``most``: its dimensions with signal; else None.
+        """Count the materials of a scene whose brightness does not vary, at most ``most``: its dimensions with signal;
+        else None.
 
         ``spatial`` are the dimensions with more signal than neighbours differ by.
         """
         p = min(most, self.signal, len(self.around_zero) // 2)  # noise of few bands is hardly a plane's
         if p >= 2 and self.excess(p) <= FLAT:
             return p
-        # One more material may be weaker than the strongest direction of noise alone. Where spectra vary, too, a further direction
-        # hides in noise, but then neighbours, which vary alike, tell fewer dimensions than there are: on 186 such scenes always.
+        # One more material may be weaker than the strongest direction of noise alone. Where spectra vary, too, a
+        # further direction hides in noise, but then neighbours, which vary alike, tell fewer dimensions than there are:
+        # on 186 such scenes always.
         return p + 1 if 2 <= p == self.signal <= spatial and self.is_flat(p + 1) else None

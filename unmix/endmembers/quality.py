@@ -12,10 +12,14 @@ from .vca import Points, principal_of
 
 # The columns of each endmember: title, key and form; a column is there where endmembers have the key.
 COLUMNS = (
-    ("at", "angle", "{:.2f}°"), ("leads in", "leads", "{:.2g} %"), ("1 in 1000 above", "largest", "{:.2f}"),
-    ("beyond facet", "beyond", "{:.2g} %"), ("would be negative", "negative", "{:.2g} %"), ("found in parts", "found", "{:.0f} %"),
+    ("at", "angle", "{:.2f}°"),
+    ("leads in", "leads", "{:.2g} %"),
+    ("1 in 1000 above", "largest", "{:.2f}"),
+    ("beyond facet", "beyond", "{:.2g} %"),
+    ("would be negative", "negative", "{:.2g} %"),
+    ("found in parts", "found", "{:.0f} %"),
     ("spread", "spread", "{:.2f}°"),
-)  # fmt: skip
+)
 
 # Standard deviations of noise by which a coordinate is below 0 where a pixel is outside of the simplex.
 DEVIATIONS = 3.0
@@ -38,13 +42,14 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``noise``: root mean square of the noise of a band, from the differences of neighbours in a line (texture makes it too large).
-        ``unexplained``: that of what the components leave of a band, over ``noise``: 1 is noise alone; where it is much larger, an
-        endmember may be missing; None without pairs of neighbours. ``outside``: share of the valid pixels that are outside of the
-        simplex by more than three deviations of their noise. ``each``: of each corner ``leads``, the share of pixels with the largest
-        coordinate of it; ``largest``, the coordinate that one pixel in a thousand exceeds (near 1: some are nearly pure; to 0.001);
-        ``beyond``, the share of pixels outside past the facet that lies opposite; ``negative``, the share whose coordinate of it is
-        below 0 (to 0.0005), as their abundance would be without the constraint.
+        ``noise``: root mean square of the noise of a band, from the differences of neighbours in a line (texture makes
+        it too large). ``unexplained``: that of what the components leave of a band, over ``noise``: 1 is noise alone;
+        where it is much larger, an endmember may be missing; None without pairs of neighbours. ``outside``: share of
+        the valid pixels that are outside of the simplex by more than three deviations of their noise. ``each``: of each
+        corner ``leads``, the share of pixels with the largest coordinate of it; ``largest``, the coordinate that one
+        pixel in a thousand exceeds (near 1: some are nearly pure; to 0.001); ``beyond``, the share of pixels outside
+        past the facet that lies opposite; ``negative``, the share whose coordinate of it is below 0 (to 0.0005), as
+        their abundance would be without the constraint.
     """
     p, L = len(M), len(moments.mean)
     noise = float(np.sqrt(max(np.trace(moments.differences), 0.0) / L))
@@ -58,21 +63,25 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
     below = (np.cumsum(bins, axis=1) < SHARE_BELOW_LARGEST * valid).sum(axis=1)
     each = [
         {
-            "leads": int(leads[k]) / valid, "largest": round(LOW + (int(below[k]) + 0.5) / PER_UNIT, 3),
-            "beyond": int(beyond[k]) / valid, "negative": int(bins[k, : int(-LOW * PER_UNIT)].sum()) / valid,
+            "leads": int(leads[k]) / valid,
+            "largest": round(LOW + (int(below[k]) + 0.5) / PER_UNIT, 3),
+            "beyond": int(beyond[k]) / valid,
+            "negative": int(bins[k, : int(-LOW * PER_UNIT)].sum()) / valid,
         }
         for k in range(p)
-    ]  # fmt: skip
+    ]
     rest = float(np.sqrt(max(moments.left_by(p - 1), 0.0) / L))
     unexplained = rest / noise if noise > 0 else None
     return {"noise": noise, "unexplained": unexplained, "outside": outside / valid, "each": each}
 
 
 def quality_of(E: np.ndarray, use: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return numbers that tell whether a set of endmembers (L, p) is good; ``use`` is that of `use_of`, where their simplex is known.
+    """Return numbers that tell whether a set of endmembers (L, p) is good; ``use`` is that of `use_of`, where their
+    simplex is known.
 
-    Beside ``use``: ``condition``, the ratio of the largest to the smallest singular value of E, and of each endmember ``nearest``, the
-    number from 0 of the one at the least spectral angle, and ``angle``, in degrees; None where it is alone.
+    Beside ``use``: ``condition``, the ratio of the largest to the smallest singular value of E, and of each endmember
+    ``nearest``, the number from 0 of the one at the least spectral angle, and ``angle``, in degrees; None where it is
+    alone.
     """
     singular = np.linalg.svd(E, compute_uv=False)
     condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else None
@@ -96,7 +105,8 @@ def said_of(names: tuple[str, ...], quality: dict[str, Any]) -> list[str]:
     words = []
     if quality.get("unexplained") is not None:
         words.append(
-            f"{len(names) - 1} components leave {quality['unexplained']:.2g} times the noise of neighbouring pixels (much above 1, an "
+            f"{len(names) - 1} components leave {quality['unexplained']:.2g} times the noise of neighbouring pixels "
+            "(much above 1, an "
             "endmember may be missing)"
         )
     if "outside" in quality:

@@ -15,11 +15,12 @@ from .fitted import Fitted, Weighed, fitted
 from .passes import WORTH_A_GUESS, Passes
 from .statistics import Moments
 
-# Where pixels leave the cone by less than this share of their noise, spectra do not vary within a material: its edges are the spectra.
-# On scenes of synthetic mixtures with noise alone the share was 0.2 to 1 (up to 2 at 30 dB), on all 48 with variability 1.2 to 4, on
-# real ones 2.6 and 6.
+# Where pixels leave the cone by less than this share of their noise, spectra do not vary within a material: its edges
+# are the spectra. On scenes of synthetic mixtures with noise alone the share was 0.2 to 1 (up to 2 at 30 dB), on all 48
+# with variability 1.2 to 4, on real ones 2.6 and 6.
 SHARP = 1.0
-# Neighbours whose differences have more than this share of the variance of all pixels are no more alike than others, and tell no noise.
+# Neighbours whose differences have more than this share of the variance of all pixels are no more alike than others,
+# and tell no noise.
 ALIKE_NEIGHBOURS = 0.3
 # A spectrum with fewer near-pure pixels keeps its own direction.
 FEWEST_NEAR_PURE = 3
@@ -80,7 +81,8 @@ class Sampled:
         return Cloud(self.sample.spectra, self.moments)
 
     def seen(self, p: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return orthonormal axes (L, k) along which directions differ most, beside how neighbours differ, and their components (n, k).
+        """Return orthonormal axes (L, k) along which directions differ most, beside how neighbours differ, and their
+        components (n, k).
 
         The first axes span the subspace of as many dimensions; there are at least p, if there are as many bands.
         """
@@ -170,9 +172,11 @@ class Means:
 def near_pure(
     sample: Directions, directions: np.ndarray, fractions: np.ndarray, least: float, keeps_direction: bool = False
 ) -> tuple[np.ndarray, list[list[int]]]:
-    """Return spectra (L, p) as bright as the median of the pixels with a fraction (n, p) of at least ``least``, and these pixels.
+    """Return spectra (L, p) as bright as the median of the pixels with a fraction (n, p) of at least ``least``, and
+    these pixels.
 
-    A spectrum is the mean of these pixels, the purest first; or has its direction (L, p) where it keeps that, or they are too few.
+    A spectrum is the mean of these pixels, the purest first; or has its direction (L, p) where it keeps that, or they
+    are too few.
     """
     spectra, purest = [], []
     for direction, share in zip(directions.T, fractions.T):

@@ -1,16 +1,18 @@
-"""SISAL (Bioucas-Dias 2009): the smallest simplex around a scene that leaves a given share of it outside, where no pixel is pure.
+"""SISAL (Bioucas-Dias 2009): the smallest simplex around a scene that leaves a given share of it outside, where no
+pixel is pure.
 
-With h = (1, z), z the p − 1 principal components of a pixel, divided by their deviations, and Q the inverse of the matrix of the h of p
-corners, b = Qh are barycentric coordinates. The corners minimise
+With h = (1, z), z the p − 1 principal components of a pixel, divided by their deviations, and Q the inverse of the
+matrix of the h of p corners, b = Qh are barycentric coordinates. The corners minimise
 
-    −log|det Q| + τ Σ max(−b, 0)    over all pixels and coordinates, where the columns of Q sum to those of (1, 0, …, 0).
+    −log|det Q| + τ Σ max(−b, 0)    over all pixels and coordinates, where the columns of Q sum to those of (1, 0, …,
+    0).
 
 Moving all corners from their centre at once shows that τ (1/p + |b|) sums to p − 1 over the coordinates below 0: so
 ``τ = p (p − 1) / (ν N)`` leaves ν N of them outside, but for their size.
 
-The paper solves it by an augmented Lagrangian. Here ``max(−b, 0)`` is smoothed to ``(√(b² + 4ε²) − b) / 2``, and Newton's method
-follows the minimum from ε = 0.1 down to 1e-8: some 60 steps, whatever the number of pixels, to a minimum at which as many coordinates
-are 0 as there are unknowns.
+The paper solves it by an augmented Lagrangian. Here ``max(−b, 0)`` is smoothed to ``(√(b² + 4ε²) − b) / 2``, and
+Newton's method follows the minimum from ε = 0.1 down to 1e-8: some 60 steps, whatever the number of pixels, to a
+minimum at which as many coordinates are 0 as there are unknowns.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,13 +31,13 @@ from .vca import Points, principal_of
 
 # Pixels taken together: a part of the rows that `Points` reads together, so that the result does not depend on memory.
 TOGETHER = 2**16
-# The smoothing at the first and the last minimum, and the factor from each to the next. The value at the last is above that without
-# smoothing by less than 1e-8 of τ for each coordinate near 0.
+# The smoothing at the first and the last minimum, and the factor from each to the next. The value at the last is above
+# that without smoothing by less than 1e-8 of τ for each coordinate near 0.
 FIRST, LAST, FACTOR = 0.1, 1e-8, 0.2
 # The smoothing at the last minimum of a simplex that is only compared with another.
 LAST_ROUGH = 1e-3
-# Most pixels of the first, approximate round, and of a simplex that is only compared with another (of 2^12 to 2^16 pixels, fractions of
-# the two differed by the same, to 3 %); fewest of them per endmember.
+# Most pixels of the first, approximate round, and of a simplex that is only compared with another (of 2^12 to 2^16
+# pixels, fractions of the two differed by the same, to 3 %); fewest of them per endmember.
 MOST_FIRST_PIXELS, MOST_ROUGH_PIXELS, FEWEST_PIXELS_PER_ENDMEMBER = 2**16, 2**12, 100
 # The second round begins here.
 SECOND_ROUND_FROM = 1e-3
@@ -93,8 +95,8 @@ def axes(moments: Moments, p: int) -> tuple[np.ndarray, np.ndarray]:
 def add_pixels(X, Q, smoothing, slopes, G, S):
     """Add the smoothed ``max(−b, 0)`` of pixels, rows of X, but for NaN; return the sum.
 
-    With ``slopes``, subtract its derivatives by Q from G (p, p), and add the second ones to the lower triangles of S (p, p, p). What
-    would add less than 1e-14 of the most is left out: near the end that is nearly all.
+    With ``slopes``, subtract its derivatives by Q from G (p, p), and add the second ones to the lower triangles of S
+    (p, p, p). What would add less than 1e-14 of the most is left out: near the end that is nearly all.
     """
     p, d, total = Q.shape[0], X.shape[1], 0.0
     square = 4.0 * smoothing * smoothing
@@ -255,7 +257,8 @@ def sisal(
     passes: Passes,
     outside: float = OUTSIDE,
 ) -> Enclosing | list[int]:
-    """Return the simplex around all pixels but a share ``outside``; the arguments are those of `unmix.endmembers.nfindr.nfindr`.
+    """Return the simplex around all pixels but a share ``outside``; the arguments are those of
+    `unmix.endmembers.nfindr.nfindr`.
 
     It begins from N-FINDR's simplex. A list of pixels where there are fewer distinct spectra than p.
     """
@@ -267,7 +270,8 @@ def sisal(
 def enclosing(
     moments: Moments, points: Points, found: Simplex, outside: float, threads: int, is_rough: bool = False
 ) -> Enclosing:
-    """Return the simplex around all pixels but a share ``outside``, from that of N-FINDR; ``points`` are the components of all.
+    """Return the simplex around all pixels but a share ``outside``, from that of N-FINDR; ``points`` are the components
+    of all.
 
     With ``is_rough`` that of every n-th pixel of a large scene alone, without its value and use.
     """

@@ -1,13 +1,14 @@
-"""SPA, successive projections (Araújo et al. 2001; for endmembers: Gillis and Vavasis 2014): pick the pixels farthest from all before.
+"""SPA, successive projections (Araújo et al. 2001; for endmembers: Gillis and Vavasis 2014): pick the pixels farthest
+from all before.
 
-A pixel y is represented, in all bands, by ``h = (y − mean, c)``, with c the largest ``|y − mean|`` of the scene. The first endmember is
-the pixel with the longest h; each of the other p − 1 is the pixel with the largest residual after projecting onto those already picked.
-There are no random numbers. The constant c makes the corners of the simplex linearly independent wherever it lies, which the proof of
-Gillis and Vavasis requires; without it a corner near the origin (shade, water) is never found, and without subtracting the mean
-brightness alone decides.
+A pixel y is represented, in all bands, by ``h = (y − mean, c)``, with c the largest ``|y − mean|`` of the scene. The
+first endmember is the pixel with the longest h; each of the other p − 1 is the pixel with the largest residual after
+projecting onto those already picked. There are no random numbers. The constant c makes the corners of the simplex
+linearly independent wherever it lies, which the proof of Gillis and Vavasis requires; without it a corner near the
+origin (shade, water) is never found, and without subtracting the mean brightness alone decides.
 
-The file is read once for the mean, once for the lengths, and once for each endmember but the last. 8 bytes are held for each pixel: its
-squared residual. The result does not depend on budget, threads or interleave.
+The file is read once for the mean, once for the lengths, and once for each endmember but the last. 8 bytes are held for
+each pixel: its squared residual. The result does not depend on budget, threads or interleave.
 """
 
 import os

@@ -36,8 +36,8 @@ class Moments:
     pairs : int
         Pairs of valid neighbours in a line that differ in some band.
     differences : array (L, L), float64
-        Mean of ``d dᵀ / 2`` over their differences d: the covariance of noise that pixels do not share, and of texture (Green et al.
-        1988).
+        Mean of ``d dᵀ / 2`` over their differences d: the covariance of noise that pixels do not share, and of texture
+        (Green et al. 1988).
     """
 
     pixels: int
@@ -84,7 +84,8 @@ def moments(scene: Scene, budget: int, threads: int, gpu: Gpu | None = None) -> 
         raise CubeError(
             f"{cube.path}: {L} bands: their second moment takes {size} bytes; use fewer `bands`, or give `endmembers`"
         )
-    # Neighbours of every ``each``-th line are enough; the choice depends on the scene alone. Masks may leave some of them empty.
+    # Neighbours of every ``each``-th line are enough; the choice depends on the scene alone. Masks may leave some of
+    # them empty.
     each = max(1, min(cube.lines * max(0, cube.samples - 1) // (PAIRS_A_BAND * L), cube.lines // FEWEST_LINES))
     constants = ConstantPixels(scene)
     about = middle_of(scene)

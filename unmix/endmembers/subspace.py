@@ -15,11 +15,12 @@ FEWEST_DIMENSIONS = 15
 
 
 def distances_to(moments: Moments, E: np.ndarray, dimensions: int) -> np.ndarray:
-    """Return the share of each spectrum's length, E (L, N), that lies outside of a scene's signal subspace, (N,): from 0, inside, to 1.
+    """Return the share of each spectrum's length, E (L, N), that lies outside of a scene's signal subspace, (N,): from
+    0, inside, to 1.
 
-    That subspace is of the eigenvectors of the second moment with the largest eigenvalues: a spectrum that is part of the scene's
-    mixtures lies in it, but for noise (MUSIC; Iordache et al. 2014). `MethodError` where it is all of the bands' space: every distance
-    would be rounding.
+    That subspace is of the eigenvectors of the second moment with the largest eigenvalues: a spectrum that is part of
+    the scene's mixtures lies in it, but for noise (MUSIC; Iordache et al. 2014). `MethodError` where it is all of the
+    bands' space: every distance would be rounding.
     """
     L = len(E)
     if dimensions >= L:
@@ -34,9 +35,9 @@ def distances_of(
 ) -> np.ndarray:
     """Return how far spectra on the bands in use are from what a scene holds, in one pass over it; see `distances_to`.
 
-    ``dimensions`` are those of the signal subspace; by default as many as the scene is taken to have endmembers, and, where it has more
-    bands, at least `FEWEST_DIMENSIONS`. ``budget`` is bytes of memory for blocks. `LibraryError` where a spectrum is zero in all bands
-    in use.
+    ``dimensions`` are those of the signal subspace; by default as many as the scene is taken to have endmembers, and,
+    where it has more bands, at least `FEWEST_DIMENSIONS`. ``budget`` is bytes of memory for blocks. `LibraryError`
+    where a spectrum is zero in all bands in use.
     """
     dark = [name for name, spectrum in zip(library.names, library.matrix.T) if not spectrum.any()]
     if dark:

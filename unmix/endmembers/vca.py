@@ -52,7 +52,8 @@ class Corners(NamedTuple):
     @classmethod
     def of(cls, moments: Moments, p: int) -> "Corners":
         """Choose the axes for p endmembers."""
-        # Below this SNR (Nascimento and Dias, section III) the mean is subtracted, and a constant coordinate replaces it.
+        # Below this SNR (Nascimento and Dias, section III) the mean is subtracted, and a constant coordinate replaces
+        # it.
         if p > 1 and signal_to_noise(moments, p) < 15 + 10 * np.log10(p):
             return cls(view_of(moments, p - 1), True)
         U = principal(moments.second, p)
@@ -73,7 +74,8 @@ def view_of(moments: Moments, d: int) -> View:
 def vca(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> list[int]:
     """Pick p pixels of the scenes that ``passes`` reads, each as its number there; ``moments`` are theirs.
 
-    ``seed`` is that of the random directions, ``budget`` the bytes of memory that the projections of the pixels may take.
+    ``seed`` is that of the random directions, ``budget`` the bytes of memory that the projections of the pixels may
+    take.
     """
     own = Corners.of(moments, p)
     with passes.points([own.view], budget) as (points,):

@@ -26,9 +26,11 @@ class OwnSearch(NamedTuple):
     Attributes
     ----------
     planned : callable
-        ``planned(problem, value)`` returns a problem with this search, of its option's value; `MethodError` if that is impossible.
+        ``planned(problem, value)`` returns a problem with this search, of its option's value; `MethodError` if that is
+        impossible.
     file : str
-        Its file: ``tile_solver(ops)`` returns what `unmix.solvers.pixels.tile.SEARCH` has, ``new_work(L, p, plan)`` its scratch.
+        Its file: ``tile_solver(ops)`` returns what `unmix.solvers.pixels.tile.SEARCH` has, ``new_work(L, p, plan)`` its
+        scratch.
     argument : str
         The text on its argument in the docstring of `unmix.solve`.
     best : str
@@ -53,16 +55,18 @@ class Map:
     is_wanted : callable
         Whether a run writes it, from its `unmix.options.Options`.
     count : callable or None
-        The number of its bands, from the options, L bands in use and p endmembers. None for a map that `unmix.maps.derived` makes of
-        abundances, which says itself how many it has.
+        The number of its bands, from the options, L bands in use and p endmembers. None for a map that
+        `unmix.maps.derived` makes of abundances, which says itself how many it has.
     holds : str
-        Text of its header; ``{what}`` stands for abundances or fractions, ``{by}`` for version and method. Derived maps have their own.
+        Text of its header; ``{what}`` stands for abundances or fractions, ``{by}`` for version and method. Derived maps
+        have their own.
     bands : tuple of str
         Names of its bands, where these do not depend on the scene.
     has_unit : bool
         Whether values are in a unit, or else plain numbers.
     is_share : bool
-        Whether its bands are shares from 0 to 1: two runs are compared by it, and programs show it with the colours of shares.
+        Whether its bands are shares from 0 to 1: two runs are compared by it, and programs show it with the colours of
+        shares.
     can_be_quantized : bool
         Whether it has bands enough to be worth it, and values of a size that is known before the run.
     may_be_negative : bool
@@ -129,8 +133,8 @@ class InRuns(NamedTuple):
     begin : callable
         ``begin(options)`` returns what it does in the run of one scene, a `Part`.
     headline, section : callable
-        ``headline(entry)`` returns, of its entry in a run's record, words for the first line of a report; ``section(run)`` HTML for
-        the page of a run that has such an entry.
+        ``headline(entry)`` returns, of its entry in a run's record, words for the first line of a report;
+        ``section(run)`` HTML for the page of a run that has such an entry.
     search : OwnSearch, optional
     faults : callable
         ``faults(options)`` yields messages on options that do not go together, beside what `settings` says.
@@ -168,7 +172,8 @@ class Part:
         self.options = options
 
     def keep(self, library: Any, problem: Any, cube: Any, options: Any) -> int:
-        """Choose endmembers of those that were given or extracted, unless an earlier run has; return how often the file was read.
+        """Choose endmembers of those that were given or extracted, unless an earlier run has; return how often the file
+        was read.
 
         ``problem`` is planned with all of them.
         """
@@ -206,8 +211,8 @@ class Part:
     ) -> tuple[dict[str, Any], list[tuple[int, str]]]:
         """Return entries in a run's record on what noise does, and sentences to log, with their levels.
 
-        ``maps`` are bands of the maps that are made from noise, ``lacks`` the shares of the ``solved`` pixels without them, ``said``
-        what is said of these.
+        ``maps`` are bands of the maps that are made from noise, ``lacks`` the shares of the ``solved`` pixels without
+        them, ``said`` what is said of these.
         """
         return {}, []
 

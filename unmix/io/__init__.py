@@ -112,16 +112,17 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     Parameters
     ----------
     path : path-like
-        The cube, of a file with several times ``FILE#DATE``: for ENVI, the header or the data file; GeoTIFF, MATLAB, a product in HDF5
-        or NetCDF-4, or a Zarr store: a folder, a
-        folder on a server, or a ZIP archive; or a document that names one of these (`unmix.features.Feature.documents`).
+        The cube, of a file with several times ``FILE#DATE``: for ENVI, the header or the data file; GeoTIFF, MATLAB, a
+        product in HDF5 or NetCDF-4, or a Zarr store: a folder, a
+        folder on a server, or a ZIP archive; or a document that names one of these
+        (`unmix.features.Feature.documents`).
     dataset : str, optional
-        The cube in an HDF5 file, ``/path`` or ``/path:byx`` with its axes in order (y lines, x samples, b bands). Default: the order
-        that the axes' names tell, or, where exactly one axis is as long as ``wavelengths``, that axis is b. In a Zarr store, an array
-        or a group; in a MATLAB file, the variable's name, yxb by default.
+        The cube in an HDF5 file, ``/path`` or ``/path:byx`` with its axes in order (y lines, x samples, b bands).
+        Default: the order that the axes' names tell, or, where exactly one axis is as long as ``wavelengths``, that
+        axis is b. In a Zarr store, an array or a group; in a MATLAB file, the variable's name, yxb by default.
     wavelengths : str, optional
-        Wavelengths, in nm or µm, that replace those of the cube: a file (`unmix.io.axis.axis_from_file`), or, where no file has
-        that name, a dataset of the HDF5 file, an array of the Zarr store or a variable of the MATLAB file.
+        Wavelengths, in nm or µm, that replace those of the cube: a file (`unmix.io.axis.axis_from_file`), or, where no
+        file has that name, a dataset of the HDF5 file, an array of the Zarr store or a variable of the MATLAB file.
 
     Returns
     -------
@@ -132,7 +133,8 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     CubeError
         Where the file is missing, unreadable, truncated or of an unsupported kind.
     MethodError
-        Where ``dataset`` is given for a file that is neither HDF5, Zarr nor MATLAB, or its axes are not an order of y, x and b.
+        Where ``dataset`` is given for a file that is neither HDF5, Zarr nor MATLAB, or its axes are not an order of y,
+        x and b.
     """
     path = located(path)
     document = document_of(path)

@@ -23,9 +23,9 @@ def axis_from_file(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | Non
     Parameters
     ----------
     path : Path
-        Text or CSV: a line for each band with its wavelength and optionally its FWHM (nm; µm where the least is below 100), optionally
-        preceded by the band's number, optionally below a heading; or all wavelengths in one row. Or an ENVI header, or a data
-        file with one: a library, another cube.
+        Text or CSV: a line for each band with its wavelength and optionally its FWHM (nm; µm where the least is below
+        100), optionally preceded by the band's number, optionally below a heading; or all wavelengths in one row. Or an
+        ENVI header, or a data file with one: a library, another cube.
     bands : int
         Number of wavelengths expected.
 

@@ -82,14 +82,15 @@ class Cube:
 
     ``wavelengths`` and ``fwhm`` are arrays (bands,) in nanometres, ``good_bands`` is a bool array (bands,), ``gain``
     and ``offset`` are arrays (bands,); each of these and ``nodata`` may be None. ``fields`` holds raw header text that
-    outputs copy verbatim (map information). ``problems`` are warnings from opening. ``format`` is the name of the file's
-    format, and ``lines_together`` the number of lines that are best read at once (those of one chunk, for example).
-    ``placement`` maps the pixels of a scene in the sensor's geometry, where the file has a lookup table; ``origin`` is the line
-    and sample of the file at which a window begins. ``beside`` lists the files that were read besides ``path``: headers, metadata,
-    wavelengths. ``named`` is the name that opens the cube again, where that is not ``path``.
+    outputs copy verbatim (map information). ``problems`` are warnings from opening. ``format`` is the name of the
+    file's format, and ``lines_together`` the number of lines that are best read at once (those of one chunk, for
+    example). ``placement`` maps the pixels of a scene in the sensor's geometry, where the file has a lookup table;
+    ``origin`` is the line and sample of the file at which a window begins. ``beside`` lists the files that were read
+    besides ``path``: headers, metadata, wavelengths. ``named`` is the name that opens the cube again, where that is not
+    ``path``.
 
-    Where lines cannot be read one by one, a ``scratch`` file has the cube, as BSQ. A ``screen`` tells what is no value beside nodata, a
-    ``mask`` of one band is 0 where the file says that a pixel has no value.
+    Where lines cannot be read one by one, a ``scratch`` file has the cube, as BSQ. A ``screen`` tells what is no value
+    beside nodata, a ``mask`` of one band is 0 where the file says that a pixel has no value.
     """
 
     path: Path
@@ -187,7 +188,8 @@ def place_for(cube: Cube, lines: slice, out: np.ndarray) -> np.ndarray:
 
 
 def exact(cube: Cube, stored: np.ndarray) -> np.ndarray:
-    """Return stored values unchanged, after checking that float64 can hold them; every format's `read` ends with this call.
+    """Return stored values unchanged, after checking that float64 can hold them; every format's `read` ends with this
+    call.
 
     Raises
     ------
@@ -204,7 +206,8 @@ def exact(cube: Cube, stored: np.ndarray) -> np.ndarray:
     lost = (rounded >= top) | (np.where(rounded < top, rounded, 0).astype(stored.dtype) != large)
     if lost.any():
         raise CubeError(
-            f"{cube.path}: holds {int(large[lost][0])}, a whole number above 2**53 that float64 would round; store the cube "
+            f"{cube.path}: holds {int(large[lost][0])}, a whole number above 2**53 that float64 would round; store the "
+            "cube "
             "as another type, such as float64, or scaled"
         )
     return stored

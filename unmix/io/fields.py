@@ -31,25 +31,59 @@ DTYPES: dict[int, np.dtype] = {
 NODATA = -9999.0
 # Fields that place the scene on a map; outputs copy them verbatim.
 MAP_FIELDS = (
-    "map info", "projection info", "coordinate system string", "pixel size", "geo points", "rpc info", "x start", "y start",
-)  # fmt: skip
+    "map info",
+    "projection info",
+    "coordinate system string",
+    "pixel size",
+    "geo points",
+    "rpc info",
+    "x start",
+    "y start",
+)
 
 
 # Header fields of the acquisition; outputs copy them verbatim.
 ACQUISITION = ("acquisition time", "sensor type", "sun azimuth", "sun elevation", "cloud cover", "security tag")
 # All other fields that we write have a meaning in ENVI; the rest say where a map comes from, and go into every format.
 OF_ENVI = (
-    *MAP_FIELDS, "description", "samples", "lines", "bands", "header offset", "file type", "data type", "interleave", "byte order",
-    "band names", "default bands", "data ignore value", "wavelength", "wavelength units", "fwhm", "bbl", "classes", "class names",
-    "class lookup", "data gain values", "data offset values",
-)  # fmt: skip
+    *MAP_FIELDS,
+    "description",
+    "samples",
+    "lines",
+    "bands",
+    "header offset",
+    "file type",
+    "data type",
+    "interleave",
+    "byte order",
+    "band names",
+    "default bands",
+    "data ignore value",
+    "wavelength",
+    "wavelength units",
+    "fwhm",
+    "bbl",
+    "classes",
+    "class names",
+    "class lookup",
+    "data gain values",
+    "data offset values",
+)
 
 
-# Keys that change what is read, and how alike a key must be to be one of them, mistyped: a letter too many, or an underscore.
+# Keys that change what is read, and how alike a key must be to be one of them, mistyped: a letter too many, or an
+# underscore.
 MEANT = (
-    "wavelength", "wavelength units", "fwhm", "bbl", "data ignore value", "reflectance scale factor", "data gain values",
-    "data offset values", "map info",
-)  # fmt: skip
+    "wavelength",
+    "wavelength units",
+    "fwhm",
+    "bbl",
+    "data ignore value",
+    "reflectance scale factor",
+    "data gain values",
+    "data offset values",
+    "map info",
+)
 ALIKE = 0.85
 
 

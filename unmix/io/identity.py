@@ -20,8 +20,8 @@ from .remote import RemotePath
 from .remote.store import fill
 from .window import Window
 
-# The digest of a folder covers the names and sizes of all files, and all their bytes if there are at most SMALL, else the last TAIL
-# bytes of SAMPLED files, spread evenly over them by name.
+# The digest of a folder covers the names and sizes of all files, and all their bytes if there are at most SMALL, else
+# the last TAIL bytes of SAMPLED files, spread evenly over them by name.
 SMALL, SAMPLED, TAIL = 2**20, 256, 4096
 
 
@@ -86,7 +86,8 @@ def spread(names: list[str], most: int = SAMPLED) -> list[str]:
 
 
 log = logging.getLogger("unmix")
-# The digest of a file up to SMALL_FILE bytes covers all of it; that of a larger file covers BLOCKS blocks of BLOCK_BYTES bytes.
+# The digest of a file up to SMALL_FILE bytes covers all of it; that of a larger file covers BLOCKS blocks of
+# BLOCK_BYTES bytes.
 SMALL_FILE, BLOCKS, BLOCK_BYTES = 2**20, 64, 4096
 # Hexadecimal digits of a digest.
 DIGITS = 16
@@ -116,9 +117,10 @@ def identity_of(scene: Cube) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``header``, a digest of the cube's metadata; ``data``, the size of its file and a digest of all its bytes, or, above
-        1 MiB, of 64 blocks of 4 KiB spread evenly over it, including its first and its last; ``mask``, the same of the mask, and
-        its band; ``mask_out``, those of the masks that flag bad pixels; ``extract_mask``. There is no time in it: copies are one scene.
+        ``header``, a digest of the cube's metadata; ``data``, the size of its file and a digest of all its bytes, or,
+        above 1 MiB, of 64 blocks of 4 KiB spread evenly over it, including its first and its last; ``mask``, the same
+        of the mask, and its band; ``mask_out``, those of the masks that flag bad pixels; ``extract_mask``. There is no
+        time in it: copies are one scene.
 
     Raises
     ------
@@ -210,7 +212,8 @@ class Watch:
         path = self.changed()
         if path is not None:
             raise CubeError(
-                f"{path}: changed while it was read; this run leaves no results: run it again when nothing writes to the file"
+                f"{path}: changed while it was read; this run leaves no results: run it again when nothing writes to "
+                "the file"
             )
 
     def changed(self) -> Path | None:
@@ -228,10 +231,11 @@ class Watch:
 
 
 def state_of(path: Path) -> Sequence[Any] | None:
-    """Return the device, inode, size and times of a file, which change when it is written or replaced; None where it is missing.
+    """Return the device, inode, size and times of a file, which change when it is written or replaced; None where it is
+    missing.
 
-    An object of a store has none of these: each request for its bytes is for the version that was opened. Of a folder on a server,
-    whose objects are read one by one, the versions are asked for anew.
+    An object of a store has none of these: each request for its bytes is for the version that was opened. Of a folder
+    on a server, whose objects are read one by one, the versions are asked for anew.
     """
     try:
         if isinstance(path, RemotePath):
@@ -251,6 +255,7 @@ def warn_if_touched(scene: Cube, about: dict[str, Any]) -> None:
     """Warn where the data was written to since the run began: the identity of a large file covers blocks of it, not every byte."""
     if about.get("modified") not in (None, modified(scene)):
         log.warning(
-            f"{scene.path}: was written to, or copied, since the unfinished run began; the parts of it that were compared are the "
+            f"{scene.path}: was written to, or copied, since the unfinished run began; the parts of it that were "
+            "compared are the "
             "same. If other values changed, start again with `overwrite`"
         )

@@ -1,9 +1,10 @@
 """The one door to files in folders that other users may write to as well: to make, reopen, read and map them.
 
-Another user may have planted a link, symbolic or hard, under the name of an output, so that we overwrite a file of ours or publish it
-as a map, or a pipe, for which we would wait. So whatever has the name of a new file is unlinked before the file is created, an existing
-file is gone on from only where it is a regular file without a second name, and a file that is open is mapped and converted by its
-descriptor: its name may lead to another file by then. tests/house/test_doors.py lists all other places that open files.
+Another user may have planted a link, symbolic or hard, under the name of an output, so that we overwrite a file of ours
+or publish it as a map, or a pipe, for which we would wait. So whatever has the name of a new file is unlinked before
+the file is created, an existing file is gone on from only where it is a regular file without a second name, and a file
+that is open is mapped and converted by its descriptor: its name may lead to another file by then.
+tests/house/test_doors.py lists all other places that open files.
 """
 
 import errno

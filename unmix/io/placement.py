@@ -17,8 +17,8 @@ class Placement:
     Attributes
     ----------
     line, sample : datasets (lines, samples), int
-        Line and sample of the swath pixel at each cell of the map, from 1. 0 means no pixel; a negative number marks a pixel
-        that the provider used to fill a gap, and is used like a positive one.
+        Line and sample of the swath pixel at each cell of the map, from 1. 0 means no pixel; a negative number marks a
+        pixel that the provider used to fill a gap, and is used like a positive one.
     fields : dict of str
         Map information of the placed maps, as fields of an ENVI header.
     begin : (int, int)
@@ -72,7 +72,8 @@ class Placement:
     def look_up(self, lines: slice, height: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return for some lines of the map the line and sample (from 0) of each cell's pixel, and whether it has one.
 
-        All three are arrays (n, samples). The swath, or the part of it that was read, has ``height`` lines of ``width`` samples.
+        All three are arrays (n, samples). The swath, or the part of it that was read, has ``height`` lines of ``width``
+        samples.
         """
         try:
             tables = (table[lines] for table in (self.line, self.sample))

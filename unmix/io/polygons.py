@@ -16,8 +16,8 @@ from .formats.header import geotransform
 log = logging.getLogger("unmix")
 # The coordinate system of GeoJSON (RFC 7946), unless a file says otherwise.
 LONGITUDE_LATITUDE = "OGC:CRS84"
-# The largest coordinate of a system of lengths, m: twice around the Earth, and a zone's number in front; and of pixels. exactextract
-# ends the process at 1e20.
+# The largest coordinate of a system of lengths, m: twice around the Earth, and a zone's number in front; and of pixels.
+# exactextract ends the process at 1e20.
 LARGEST_LENGTH, LARGEST_PLACE = 1e8, 1e12
 # By which share degrees may be beyond a pole or a turn: rounding.
 SLACK = 1 + 1e-9
@@ -49,7 +49,8 @@ def refuse_beyond(shapes: np.ndarray, bounds: tuple[float, float], cube: Cube, w
         x, y = points[k]
         hint = f"; {ASKED}" if bounds[0] < LARGEST_LENGTH else ""
         raise CubeError(
-            f"{cube.path}: polygon {which[k] + 1} cannot be placed on it: ({x:.6g}, {y:.6g}) is no place in {what}{hint}"
+            f"{cube.path}: polygon {which[k] + 1} cannot be placed on it: ({x:.6g}, {y:.6g}) is no place in "
+            f"{what}{hint}"
         )
 
 
@@ -70,12 +71,14 @@ def placed(shapes: Sequence[Any], groups: Sequence[int], count: int, system: str
     Raises
     ------
     CubeError
-        Where the cube has no place on a map, rasterio or shapely is not installed, or a coordinate is no place in a system.
+        Where the cube has no place on a map, rasterio or shapely is not installed, or a coordinate is no place in a
+        system.
     """
     transform, moved = geotransform(cube.fields.get("map info", "")), np.array(shapes, object)
     if transform is None:
         raise CubeError(
-            f"{cube.path}: has no map info that gives it a place, so polygons have none in it; name its pixels in a table"
+            f"{cube.path}: has no map info that gives it a place, so polygons have none in it; name its pixels in a "
+            "table"
         )
     rasterio, own = gdal("polygons need"), system_of(cube.fields)
     try:
@@ -113,7 +116,8 @@ def united(shapes: np.ndarray, groups: np.ndarray, count: int, cube: Cube) -> np
     if crossing.any():
         names = [str(n + 1) for n in np.unique(which[crossing])]
         log.warning(
-            f"{cube.path}: {counted(len(names), 'polygon')} whose lines cross themselves count as what these enclose, by even and odd: "
+            f"{cube.path}: {counted(len(names), 'polygon')} whose lines cross themselves count as what these enclose, "
+            "by even and odd: "
             f"{', '.join(names[:MOST_SAID])}{', …' * (len(names) > MOST_SAID)}"
         )
         made, of = shapely.get_parts(shapely.make_valid(parts[crossing]), return_index=True)
@@ -128,7 +132,8 @@ def united(shapes: np.ndarray, groups: np.ndarray, count: int, cube: Cube) -> np
 
 
 def cells_by_centre(shape: Any, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cells whose centres are in a geometry, and the share of each, 1: of a grid of unit cells between two corners (x, y).
+    """Return the cells whose centres are in a geometry, and the share of each, 1: of a grid of unit cells between two
+    corners (x, y).
 
     They are counted by row, from the uppermost.
     """
@@ -141,7 +146,8 @@ def cells_by_centre(shape: Any, low: np.ndarray, high: np.ndarray) -> tuple[np.n
 
 
 def pixels_inside(shapes: Sequence[Any], numbers: Sequence[int], system: str, cube: Cube) -> np.ndarray:
-    """Return the number of the last polygon that holds each pixel's centre, or point in the pixel, 0 for none; int32 (lines, samples).
+    """Return the number of the last polygon that holds each pixel's centre, or point in the pixel, 0 for none; int32
+    (lines, samples).
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Open an HDF5 file in a child process first, because a damaged one can make the library loop for ever, or crash.
 
-Of 10 000 damaged inputs one never returned from reading an attribute, and nothing in this process could have stopped it: the library
-holds Python's lock. A fork costs 5 ms.
+Of 10 000 damaged inputs one never returned from reading an attribute, and nothing in this process could have stopped
+it: the library holds Python's lock. A fork costs 5 ms.
 """
 
 import contextlib
@@ -17,7 +17,8 @@ from typing import Any
 
 from ..errors import CubeError
 
-# Seconds of a processor, not of a clock: on a loaded machine, or from a slow disk, a sound file takes as long as it takes.
+# Seconds of a processor, not of a clock: on a loaded machine, or from a slow disk, a sound file takes as long as it
+# takes.
 MOST_CHILD_SECONDS = 20
 # Seconds after which a child ends itself, and the file is opened without this proof: who waits so long proves nothing.
 LONGEST_WAIT = 600.0
@@ -33,8 +34,8 @@ def survives(path: Path, function: Callable[[], Any]) -> None:
     """
     if not hasattr(os, "fork") or (sys.platform == "darwin" and threading.active_count() > 1):
         return
-    # The child lacks all other threads, of which it needs none: h5py holds its own lock during a fork, so that no thread is inside the
-    # library then. Python 3.12 warns all the same.
+    # The child lacks all other threads, of which it needs none: h5py holds its own lock during a fork, so that no
+    # thread is inside the library then. Python 3.12 warns all the same.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
@@ -57,7 +58,8 @@ def survives(path: Path, function: Callable[[], Any]) -> None:
     ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if ended_by == signal.SIGXCPU:
         raise CubeError(
-            f"{path}: is damaged: the HDF5 library does not come back from opening it ({MOST_CHILD_SECONDS} s of a processor)"
+            f"{path}: is damaged: the HDF5 library does not come back from opening it ({MOST_CHILD_SECONDS} s of a "
+            "processor)"
         )
     if ended_by not in (0, signal.SIGALRM):
         raise CubeError(f"{path}: is damaged: the HDF5 library crashes on opening it (signal {ended_by})")

@@ -16,7 +16,8 @@ from .opening import open_plain
 from .remote import RemotePath
 
 # Few threads and large pieces, because each piece ends in a wait for Python's lock: 10 million pixels through an H200
-# host of 16 cores took 0.66 s with 16 readers of 4 MiB and 8 writers, 0.38 s with 8 of 16 MiB and 4. A cold disk wants two to four.
+# host of 16 cores took 0.66 s with 16 readers of 4 MiB and 8 writers, 0.38 s with 8 of 16 MiB and 4. A cold disk wants
+# two to four.
 PIECE = 16 * 2**20
 # Most bytes of lines that share a chunk or tile: above, the cube is inflated once instead (`unmix.io.scratch`).
 MOST_TOGETHER = 64 * 2**20

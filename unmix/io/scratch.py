@@ -1,9 +1,10 @@
-"""Inflate a cube that cannot be read by lines into a temporary file, once; the file has no name and ends with the process.
+"""Inflate a cube that cannot be read by lines into a temporary file, once; the file has no name and ends with the
+process.
 
 Such are a gzip-compressed ENVI cube, and a dataset whose chunks hold far more lines than a block: some products store a
-whole band in a chunk. Read by lines, each chunk would be decompressed once for every block; read by bands, pixels could be
-projected, but the certificate needs the pixels themselves. So each chunk is read and decompressed once, by all cores, and
-the scratch file (BSQ) is then read like any cube.
+whole band in a chunk. Read by lines, each chunk would be decompressed once for every block; read by bands, pixels could
+be projected, but the certificate needs the pixels themselves. So each chunk is read and decompressed once, by all
+cores, and the scratch file (BSQ) is then read like any cube.
 """
 
 import contextlib
@@ -30,8 +31,8 @@ from .write import write_all
 log = logging.getLogger("unmix")
 PIECE = 16 * 2**20
 LARGEST_CHUNK = 2**30
-# Bytes up to which a row of chunks is put together before it is written: in pieces of one chunk's samples, 500 bytes each, a cube in
-# tiles took 9.0 s to unmix where it now takes 3.
+# Bytes up to which a row of chunks is put together before it is written: in pieces of one chunk's samples, 500 bytes
+# each, a cube in tiles took 9.0 s to unmix where it now takes 3.
 MOST_OF_A_STRIP = 96 * 2**20
 
 
@@ -44,7 +45,8 @@ def new_scratch(path: Path, size: int) -> Iterator[Any]:
     log.info(f"{path}: cannot be read by lines; inflating {size / 1e6:.3g} MB once, into {folder}")
     if shutil.disk_usage(folder).free < size:
         raise CubeError(
-            f"{path}: must be inflated to {size} bytes before it is read, but {folder} has no room for them; set TMPDIR "
+            f"{path}: must be inflated to {size} bytes before it is read, but {folder} has no room for them; set "
+            "TMPDIR "
             "to a folder that has"
         )
     file = tempfile.TemporaryFile(prefix="unmix-", buffering=0)  # noqa: SIM115 - open after the block
@@ -82,8 +84,9 @@ def gunzip(path: Path, size: int) -> Any:
 def from_pieces(path: Path, shape: list[int], dtype: np.dtype, pieces: Iterable[tuple[list[int], np.ndarray]]) -> Any:
     """Write the pieces of a cube into a scratch file and return it.
 
-    ``shape`` (bands, lines, samples) is that of the whole cube. Each piece is its place (band, line, sample) and its values, in memory
-    of its own, which is written while the next one is made. Errors of ``pieces`` pass through; `CubeError` where a write fails.
+    ``shape`` (bands, lines, samples) is that of the whole cube. Each piece is its place (band, line, sample) and its
+    values, in memory of its own, which is written while the next one is made. Errors of ``pieces`` pass through;
+    `CubeError` where a write fails.
     """
     size = math.prod(shape) * dtype.itemsize
     with new_scratch(path, size) as file, ThreadPoolExecutor(1, "write") as writer:

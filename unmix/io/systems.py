@@ -2,7 +2,8 @@
 
 import re
 
-# Codes of authorities whose tables come with PROJ, as they stand, in URNs and in the URLs of OGC, which PROJ reads without asking.
+# Codes of authorities whose tables come with PROJ, as they stand, in URNs and in the URLs of OGC, which PROJ reads
+# without asking.
 CODED = re.compile(
     r"(EPSG|ESRI|IGNF|NKG|OGC|CRS|IAU_\d{4}):[\w.+-]+|\+init=epsg:\d+( \+type=crs)?"
     r"|urn:(x-)?ogc:def:crs[\w.:,+-]+|https?://(www\.)?opengis\.net/(def/crs/\w+/[\w.]+/\w+|gml/srs/epsg\.xml#\d+)",
@@ -10,7 +11,8 @@ CODED = re.compile(
 )
 # How WKT, PROJJSON and PROJ's strings begin.
 DEFINED = re.compile(r"[A-Za-z]\w+\s*[\[(]|\{|\+?(proj|type)=", re.ASCII)
-# What always reads a file, and what may, with shifts of a datum: then no word may be a path. (A name has blanks around its /.)
+# What always reads a file, and what may, with shifts of a datum: then no word may be a path. (A name has blanks around
+# its /.)
 READS_FILE = re.compile(r"tinshift|defmodel|pipeline|(file|model|init)\s*=", re.ASCII | re.IGNORECASE)
 MAY_READ_FILE = re.compile(r"grids|file", re.ASCII | re.IGNORECASE)
 PATH = re.compile(r"""[^\s"'=,\[\](){}+]*[/\\~][^\s"'=,\[\](){}+]+|[^\s"'=,\[\](){}+]+[/\\~]|~""", re.ASCII)
@@ -19,7 +21,8 @@ SCHEMA = re.compile(r"https://proj\.org/schemas/[\w./]*", re.ASCII)
 
 
 def self_contained(system: str) -> str:
-    """Return a text that tells a coordinate system without a server or another file, as GDAL reads it; empty for any other.
+    """Return a text that tells a coordinate system without a server or another file, as GDAL reads it; empty for any
+    other.
 
     It is a code, its URN or URL of OGC, WKT, PROJJSON or a string of PROJ.
     """

@@ -42,7 +42,8 @@ def decoded(raw: bytes, strictly: bool = False) -> str:
 def decimal_commas(path: str | os.PathLike[str], example: str, error: type[UnmixError], where: str = "") -> UnmixError:
     """Return the error about a table whose commas may separate columns or decimals."""
     return error(
-        f"{path}: {where}'{example[:40]}' may be a number with a decimal comma; write points, or a heading that names every column"
+        f"{path}: {where}'{example[:40]}' may be a number with a decimal comma; write points, or a heading that names "
+        "every column"
     )
 
 
@@ -66,7 +67,8 @@ def table_rows(text: str, path: str | os.PathLike[str], error: type[UnmixError])
     Raises
     ------
     UnmixError
-        Where it is no table, or a row has more cells than the first one: decimal commas, or commas of names, separate it too often.
+        Where it is no table, or a row has more cells than the first one: decimal commas, or commas of names, separate
+        it too often.
     """
     lines = text.splitlines(keepends=True)  # a quoted cell may have several
     told = SEPARATOR.fullmatch(lines[0].strip()) if lines else None
@@ -108,7 +110,8 @@ def refuse_longer(rows: Sequence[Row], path: str | os.PathLike[str], error: type
 
 
 def list_rows(text: str, path: str | os.PathLike[str], error: type[UnmixError]) -> list[Row]:
-    """Return the lines of a list of numbers that are not empty, split at blanks, tabs, semicolons and commas; ``#`` begins a comment.
+    """Return the lines of a list of numbers that are not empty, split at blanks, tabs, semicolons and commas; ``#``
+    begins a comment.
 
     Commas are decimal where something else separates columns (which may begin with a name) and no number has a point.
 
@@ -139,8 +142,8 @@ def list_rows(text: str, path: str | os.PathLike[str], error: type[UnmixError]) 
 def refuse_pairs(rows: Sequence[Row], path: str | os.PathLike[str], error: type[UnmixError]) -> None:
     """Raise an error where rows hold whole numbers alone, and commas between them that may be decimal.
 
-    A heading that names every column tells that they are not, as do a point in any number and a first of two columns that counts the
-    rows; a single row is a list.
+    A heading that names every column tells that they are not, as do a point in any number and a first of two columns
+    that counts the rows; a single row is a list.
     """
     is_named = bool(rows) and not is_whole(rows[0].cells[-1])
     body = rows[is_named:]

@@ -20,7 +20,8 @@ from .remote import files_named
 from .systems import self_contained
 
 log = logging.getLogger("unmix")
-# Of each kind of file, by its first bytes: the ending of its copy, the drivers that may read that, and endings of files beside it.
+# Of each kind of file, by its first bytes: the ending of its copy, the drivers that may read that, and endings of files
+# beside it.
 KINDS = {
     b"\x00\x00\x27\x0a": (".shp", ("ESRI Shapefile",), (".dbf", ".shx", ".prj", ".cpg")),
     b"SQLite format 3\x00": (".gpkg", ("GPKG",), (".gpkg-wal",)),
@@ -65,14 +66,16 @@ def start_of(raw: bytes) -> bytes | None:
 
 
 def features_by_gdal(path: Path, raw: bytes, layer: str, longest: int) -> tuple[list[tuple[Any, dict[str, Any]]], str]:
-    """Return the geometries (of shapely) of a file that begins as one of `KINDS`, their properties, and their coordinate system.
+    """Return the geometries (of shapely) of a file that begins as one of `KINDS`, their properties, and their
+    coordinate system.
 
     Those of one ``layer``, by its name, where there are several. ``longest`` is that of a file beside it, bytes.
 
     Raises
     ------
     CubeError
-        Where pyogrio or shapely is not installed, the file leads elsewhere or cannot be read, or its coordinate system is not known.
+        Where pyogrio or shapely is not installed, the file leads elsewhere or cannot be read, or its coordinate system
+        is not known.
     """
     try:
         import pyogrio
@@ -80,7 +83,8 @@ def features_by_gdal(path: Path, raw: bytes, layer: str, longest: int) -> tuple[
         from pyogrio import raw as ogr
     except ImportError as error:
         raise CubeError(
-            f"{path}: needs {error.name}, pip install 'unmix[geo]', or conversion: ogr2ogr -f GeoJSON polygons.geojson {path}"
+            f"{path}: needs {error.name}, pip install 'unmix[geo]', or conversion: ogr2ogr -f GeoJSON polygons.geojson "
+            f"{path}"
         ) from None
     kept = {name: pyogrio.get_gdal_config_option(name) for name in SETTINGS}
     with tempfile.TemporaryDirectory(prefix="unmix-") as folder, warnings_in_log(path):
@@ -214,7 +218,8 @@ def is_plain(sql: str) -> bool:
 def cleaned(path: Path, raw: bytes, others: Container[str]) -> tuple[bytes, bytes]:
     """Return how a KML or GML is known in `KINDS`, and its elements without what names other files.
 
-    All have prefixes, so that no driver for another kind of XML takes one for its own. ``others`` are the files of a ZIP.
+    All have prefixes, so that no driver for another kind of XML takes one for its own. ``others`` are the files of a
+    ZIP.
 
     Raises
     ------

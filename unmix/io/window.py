@@ -1,4 +1,5 @@
-"""Read a part of a cube: some lines, some samples, and of these the pixels that a mask keeps; or with its bands changed (`Changed`).
+"""Read a part of a cube: some lines, some samples, and of these the pixels that a mask keeps; or with its bands changed
+(`Changed`).
 
 What is laid over a scene, a mask or a cube of weights, has its size and lies where it does (`begin_within`).
 """
@@ -15,9 +16,11 @@ from ..errors import CubeError
 from .cube import Bands, Cube, as_stored, by_pixel, cut, missing, place_for, read_blocks, read_lines, spectra
 from .formats.header import geotransform, leading_number
 
-# Bytes of the buffer for lines that cannot be read straight into their place in memory; a chunk of the file may need more.
+# Bytes of the buffer for lines that cannot be read straight into their place in memory; a chunk of the file may need
+# more.
 PIECE = 16 * 2**20
-# How far corners of what is laid over a scene may be off, in pixels: centre and corner of a pixel are often mistaken for each other.
+# How far corners of what is laid over a scene may be off, in pixels: centre and corner of a pixel are often mistaken
+# for each other.
 FARTHEST_OFF = 0.5 + 1e-3
 # Whole numbers without a nodata value have none to spare for masked pixels, so they are read as the next wider type.
 WIDER = {
@@ -39,8 +42,8 @@ class Mask(NamedTuple):
 
     cube: Cube
     band: int  # from 0
-    # The option that named it. By "mask_out" pixels are left out where it is anything but 0, by others where it is 0 or nodata; by
-    # "extract_mask" only of the extraction of endmembers.
+    # The option that named it. By "mask_out" pixels are left out where it is anything but 0, by others where it is 0 or
+    # nodata; by "extract_mask" only of the extraction of endmembers.
     option: str = "mask"
 
     def values(self, lines: slice, samples: slice) -> np.ndarray:
@@ -116,8 +119,8 @@ class Window(Cube):
     lines, samples : slice
         The part to read.
     nodata : float or None
-        The nodata value in force, as stored. Masked pixels are set to it, or to NaN; whole numbers without a nodata value are
-        read as the next wider type.
+        The nodata value in force, as stored. Masked pixels are set to it, or to NaN; whole numbers without a nodata
+        value are read as the next wider type.
     masks : sequence of Mask
         Rasters of the size of the scene, or of the part.
 
@@ -260,7 +263,8 @@ class Tied(Changed):
     source : Scene
         A `Window` with L bands in use.
     first : array (L,), int64
-        The place among these of the band that is subtracted from each; −1 for none. A band that is subtracted is left out.
+        The place among these of the band that is subtracted from each; −1 for none. A band that is subtracted is left
+        out.
     """
 
     def __init__(self, source: Scene, first: np.ndarray) -> None:
@@ -294,9 +298,11 @@ def shifted(fields: dict[str, str], lines: int, samples: int) -> dict[str, str]:
 
 
 def moved(words: list[str], lines: int, samples: int) -> list[str] | None:
-    """Return the entries of the map info of a part, or None where they are not understood; the tie point's pixel is moved.
+    """Return the entries of the map info of a part, or None where they are not understood; the tie point's pixel is
+    moved.
 
-    On a turned map its coordinates are moved instead: GDAL counts the tie point's pixel along the map's axes, not the scene's.
+    On a turned map its coordinates are moved instead: GDAL counts the tie point's pixel along the map's axes, not the
+    scene's.
     """
     transform = geotransform(",".join(words))
     if transform is None:
@@ -322,7 +328,8 @@ def origin_of(cube: Cube) -> tuple[int, int]:
 
 
 def begin_within(raster: Cube, part: Cube, what: str) -> tuple[int, int]:
-    """Return line and sample at which the part of a scene that is read begins in a raster of the scene's size, or of the part's.
+    """Return line and sample at which the part of a scene that is read begins in a raster of the scene's size, or of
+    the part's.
 
     Raises
     ------
@@ -333,7 +340,8 @@ def begin_within(raster: Cube, part: Cube, what: str) -> tuple[int, int]:
     is_whole = (raster.lines, raster.samples) == (whole.lines, whole.samples)
     if not is_whole and (raster.lines, raster.samples) != (part.lines, part.samples):
         raise CubeError(
-            f"{raster.path}: the {what} has {raster.lines} lines of {raster.samples} samples, the scene {whole.lines} of "
+            f"{raster.path}: the {what} has {raster.lines} lines of {raster.samples} samples, the scene {whole.lines} "
+            "of "
             f"{whole.samples}; bring it to the scene's grid, as gdalwarp does"
         )
     refuse_elsewhere(raster, whole if is_whole else part, what)
@@ -369,7 +377,10 @@ def in_words(cube: Cube) -> str:
     """Return the place of a map: its corner, the size of its pixels, its system."""
     at = placed(cube)
     assert at is not None
-    return f"{at[0]:.10g}, {at[3]:.10g} with pixels of {np.hypot(at[1], at[4]):.6g} x {np.hypot(at[2], at[5]):.6g} ({system(cube)})"
+    return (
+        f"{at[0]:.10g}, {at[3]:.10g} with pixels of {np.hypot(at[1], at[4]):.6g} x {np.hypot(at[2], at[5]):.6g} "
+        f"({system(cube)})"
+    )
 
 
 def both_places(one: Cube, other: Cube) -> str:

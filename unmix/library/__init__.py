@@ -55,21 +55,43 @@ def is_matlab(path: Path, head: bytes) -> bool:
 
 # Tried in this order; a file that no other format recognises is tried as an ENVI library.
 FORMATS = (
-    LibraryFormat("MATLAB", "the table `datalib` (USGS 1995), `A`, `E` or the only one; names, classes, wavelengths", is_matlab,
-                  load_matlab),
-    LibraryFormat("USGS splib06", "ASCII, a spectrum a file, −1.23e34 is deleted; a folder of them",
-                  lambda path, head: b"USGS Digital Spectral Library" in head, load_usgs),
-    LibraryFormat("USGS splib07", "ASCII, a spectrum a file, wavelengths in files beside it or one folder above; a folder of them, or "
-                  "of chapters", is_splib07, load_splib07),
-    LibraryFormat("ECOSTRESS, ASTER", "`.spectrum.txt`, a spectrum a file, percent or not; a folder of them",
-                  lambda path, head: b"X Units:" in head, load_ecostress),
-    LibraryFormat("ENVI plot", "ASCII, a column a spectrum",
-                  lambda path, head: head.startswith(b"ENVI ASCII Plot"), load_plot),
-    LibraryFormat("CSV", "commas, semicolons or tabs: wavelengths in the header row, name and class first, a row a spectrum; or "
-                  "wavelengths in the first column, a column a spectrum",
-                  lambda path, head: path.suffix.lower() in (".csv", ".txt"), load_csv),
+    LibraryFormat(
+        "MATLAB",
+        "the table `datalib` (USGS 1995), `A`, `E` or the only one; names, classes, wavelengths",
+        is_matlab,
+        load_matlab,
+    ),
+    LibraryFormat(
+        "USGS splib06",
+        "ASCII, a spectrum a file, −1.23e34 is deleted; a folder of them",
+        lambda path, head: b"USGS Digital Spectral Library" in head,
+        load_usgs,
+    ),
+    LibraryFormat(
+        "USGS splib07",
+        "ASCII, a spectrum a file, wavelengths in files beside it or one folder above; a folder of them, or "
+        "of chapters",
+        is_splib07,
+        load_splib07,
+    ),
+    LibraryFormat(
+        "ECOSTRESS, ASTER",
+        "`.spectrum.txt`, a spectrum a file, percent or not; a folder of them",
+        lambda path, head: b"X Units:" in head,
+        load_ecostress,
+    ),
+    LibraryFormat(
+        "ENVI plot", "ASCII, a column a spectrum", lambda path, head: head.startswith(b"ENVI ASCII Plot"), load_plot
+    ),
+    LibraryFormat(
+        "CSV",
+        "commas, semicolons or tabs: wavelengths in the header row, name and class first, a row a spectrum; or "
+        "wavelengths in the first column, a column a spectrum",
+        lambda path, head: path.suffix.lower() in (".csv", ".txt"),
+        load_csv,
+    ),
     LibraryFormat("ENVI", "`.sli` or `.lib` with `.hdr`", lambda path, head: True, lambda path, raw: load_sli(path)),
-)  # fmt: skip
+)
 
 
 # These loaders read text, and recognise it by its content alone.
@@ -88,8 +110,8 @@ FOREIGN = (
 def is_library(path: Path, dataset: str | None = None) -> bool:
     """Return whether a path names a spectral library rather than a cube.
 
-    A library is a folder, a text file of spectra, an ENVI library (data or header file, by what its header says), or a MATLAB file
-    with a table of spectra and no cube (unless ``dataset`` names the cube).
+    A library is a folder, a text file of spectra, an ENVI library (data or header file, by what its header says), or a
+    MATLAB file with a table of spectra and no cube (unless ``dataset`` names the cube).
     """
     try:
         if path.is_dir():
@@ -119,7 +141,8 @@ def is_envi_library(path: Path) -> bool:
 
 
 def load(path: Path) -> Endmembers:
-    """Load a library whose spectra are on one axis: a file in one of the `FORMATS`, or a folder of USGS or ECOSTRESS text files.
+    """Load a library whose spectra are on one axis: a file in one of the `FORMATS`, or a folder of USGS or ECOSTRESS
+    text files.
 
     `LibraryError` if it cannot be read, holds no spectra, or its spectra are on different axes.
     """
@@ -127,7 +150,8 @@ def load(path: Path) -> Endmembers:
     if len(parts) > 1:
         sizes = ", ".join(str(len(part.matrix)) for part in parts[:8])
         raise LibraryError(
-            f"{path}: its spectra are on {len(parts)} different axes ({sizes} channels); resample them to the bands of a cube"
+            f"{path}: its spectra are on {len(parts)} different axes ({sizes} channels); resample them to the bands of "
+            "a cube"
         )
     return parts[0]
 
@@ -174,9 +198,15 @@ def load_parts(path: Path) -> list[Endmembers]:
 
 
 def prepared(
-    parts: list[Endmembers], path: Path, classes: str | None, scale: float | None, wanted: str | None, across_gaps: bool = False
-) -> list[Endmembers]:  # fmt: skip
-    """Return a library with the classes of a column (`classified`), `scaled`, and of it what is wanted (`select`), each where given.
+    parts: list[Endmembers],
+    path: Path,
+    classes: str | None,
+    scale: float | None,
+    wanted: str | None,
+    across_gaps: bool = False,
+) -> list[Endmembers]:
+    """Return a library with the classes of a column (`classified`), `scaled`, and of it what is wanted (`select`), each
+    where given.
 
     With ``across_gaps`` it is resampled by straight lines where it has no channels.
     """
@@ -277,13 +307,18 @@ def spectra_among(entries: Sequence[Path]) -> list[tuple[Path, LibraryFormat]]:
 
 
 def load_for(
-    library: str | os.PathLike[str] | Endmembers, scene: Scene, classes: str | None = None,
-    scale: float | None = None, select: str | None = None, complete: bool = False, across_gaps: bool = False,
-) -> Endmembers:  # fmt: skip
+    library: str | os.PathLike[str] | Endmembers,
+    scene: Scene,
+    classes: str | None = None,
+    scale: float | None = None,
+    select: str | None = None,
+    complete: bool = False,
+    across_gaps: bool = False,
+) -> Endmembers:
     """Return the selected spectra of a library, with their classes, scaled and brought to the bands in use of a scene.
 
-    ``classes``, ``scale``, ``select`` and ``across_gaps`` as of `prepared`, ``complete`` as of `fit`. `LibraryError` where it cannot be
-    read, has no such spectra or classes, or does not cover the bands.
+    ``classes``, ``scale``, ``select`` and ``across_gaps`` as of `prepared`, ``complete`` as of `fit`. `LibraryError`
+    where it cannot be read, has no such spectra or classes, or does not cover the bands.
     """
     if isinstance(library, Endmembers):
         parts, path = [library], Path("library")

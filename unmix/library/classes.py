@@ -32,9 +32,9 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
     parts : sequence of Endmembers
         All spectra of the library.
     classes : str
-        ``COLUMN`` of the library itself, a CSV file, or ``FILE:COLUMN`` of a table with a row for each spectrum; ``FILE`` alone where
-        its column is ``class``, or the only one beside the names. Rows belong to spectra by their names, which one column of the table
-        must hold, or in their order where the table is the library.
+        ``COLUMN`` of the library itself, a CSV file, or ``FILE:COLUMN`` of a table with a row for each spectrum;
+        ``FILE`` alone where its column is ``class``, or the only one beside the names. Rows belong to spectra by their
+        names, which one column of the table must hold, or in their order where the table is the library.
     path : Path
         The library.
 
@@ -107,7 +107,8 @@ def column_of_classes(heading: Sequence[str], body: Sequence[Sequence[str]], nam
 def rows_by_name(body: list[list[str]], names: Sequence[str], table: Path) -> list[int]:
     """Return the row of each name, −1 for a name without a row, from the column of a table that holds the most of them.
 
-    A name without a row has that of the only one like it, but for case, blanks and signs. Rows without a spectrum are said.
+    A name without a row has that of the only one like it, but for case, blanks and signs. Rows without a spectrum are
+    said.
     """
     columns = [each_once([row[i] for row in body]) for i in range(len(body[0]))] if body else []
     keys = {plain(name) for name in names}
@@ -147,7 +148,10 @@ def refuse_lacking(parts: Sequence[Endmembers], classes: str) -> None:
 
 
 # The message about a library without classes, for commands that need them.
-NO_CLASSES = "its spectra have no classes; name a column of them with `classes` (`unmix library table` writes a table to fill in)"
+NO_CLASSES = (
+    "its spectra have no classes; name a column of them with `classes` (`unmix library table` writes a table to fill "
+    "in)"
+)
 
 
 @dataclass(frozen=True)
@@ -210,8 +214,8 @@ class ClassSums:
     def models(self, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
         """Return the number of the spectrum of each class that a pixel's model has, (n, classes, samples) float32.
 
-        From 1, in the order of the library; 0 where there is none, −9999 where ``masked`` (n, samples). The abundances (n, p, samples)
-        are not 0 for at most one spectrum of each class.
+        From 1, in the order of the library; 0 where there is none, −9999 where ``masked`` (n, samples). The abundances
+        (n, p, samples) are not 0 for at most one spectrum of each class.
         """
         n, _, samples = abundance.shape
         numbers = np.zeros((n, len(self.names), samples), np.float32)
@@ -243,9 +247,9 @@ class ClassSums:
     def fractions(self, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
         """Sum abundances (n, p, samples) by class, before rounding to float32, always in the order of the endmembers.
 
-        Return (n, bands, samples), float32: a band for each class, for shade if there is any, and the brightness, which is the sum of
-        the classes before they are normalized. −9999 where ``masked`` (n, samples), and, of normalized sums, where the brightness is
-        not above 0.
+        Return (n, bands, samples), float32: a band for each class, for shade if there is any, and the brightness, which
+        is the sum of the classes before they are normalized. −9999 where ``masked`` (n, samples), and, of normalized
+        sums, where the brightness is not above 0.
         """
         with np.errstate(over="ignore"):
             bands = np.nan_to_num(
@@ -301,14 +305,16 @@ def merged_libraries(libraries: Sequence[Endmembers]) -> Endmembers:
             )
             if not same or len(first.matrix) != len(other.matrix):
                 raise LibraryError(
-                    f"{other.source}: has other {what} than {first.source}; bring both to the bands of a cube with unmix library "
+                    f"{other.source}: has other {what} than {first.source}; bring both to the bands of a cube with "
+                    "unmix library "
                     "resample"
                 )
     sizes = [float(np.abs(one.matrix[one.valid]).max(initial=0.0)) for one in libraries]
     if min(sizes) > 0 and max(sizes) > OTHER_UNIT * min(sizes):
         large, small = libraries[int(np.argmax(sizes))], libraries[int(np.argmin(sizes))]
         log.warning(
-            f"{large.source}: its values are up to {max(sizes) / min(sizes):.3g} times those of {small.source}; are they in "
+            f"{large.source}: its values are up to {max(sizes) / min(sizes):.3g} times those of {small.source}; are "
+            "they in "
             "one unit?"
         )
     names = each_once([name for one in libraries for name in one.names])

@@ -1,9 +1,10 @@
-"""Bring a library to the bands of a cube: rows are taken as they are where the wavelengths agree, and resampled elsewhere.
+"""Bring a library to the bands of a cube: rows are taken as they are where the wavelengths agree, and resampled
+elsewhere.
 
-The response of a band is taken to be a Gaussian with the cube's FWHM (or the band spacing, where the cube has none). A library with
-its own FWHM has been measured through such a response already, so the remaining one has the width
-``sqrt(FWHM_cube² − FWHM_library²)``. Between its channels the spectrum is taken to be a straight line, and the product of a straight
-line and a Gaussian is integrated exactly; where the response is narrow this is linear interpolation.
+The response of a band is taken to be a Gaussian with the cube's FWHM (or the band spacing, where the cube has none). A
+library with its own FWHM has been measured through such a response already, so the remaining one has the width
+``sqrt(FWHM_cube² − FWHM_library²)``. Between its channels the spectrum is taken to be a straight line, and the product
+of a straight line and a Gaussian is integrated exactly; where the response is narrow this is linear interpolation.
 """
 
 import logging
@@ -25,14 +26,14 @@ NORMAL_RANGE = -39.0, 9.0
 FWHM = 2 * np.sqrt(2 * np.log(2))
 # Wavelengths that differ by at most this share of a band's FWHM count as equal.
 MOST_SHIFT_OF_EQUAL = 0.1
-# A library whose channels are closer than this share of a band's spacing is finer than the cube: it is resampled, and no single
-# channel is taken for a band.
+# A library whose channels are closer than this share of a band's spacing is finer than the cube: it is resampled, and
+# no single channel is taken for a band.
 FINER = 0.5
 # Weights held in memory at a time: bands times channels.
 MOST_WEIGHTS = 2**22
-# A library of at least `SPECTROMETER` channels is a spectrometer's, whose spacing changes little by little: neighbours farther apart
-# than `GAP` times the median of the `SIDE` next spacings on either side have a gap between them. Nothing in ordinary libraries is
-# above 1.5 but channels that were left out for water vapour, at 6 to 26.
+# A library of at least `SPECTROMETER` channels is a spectrometer's, whose spacing changes little by little: neighbours
+# farther apart than `GAP` times the median of the `SIDE` next spacings on either side have a gap between them. Nothing
+# in ordinary libraries is above 1.5 but channels that were left out for water vapour, at 6 to 26.
 SPECTROMETER, GAP, SIDE = 20, 5.0, 5
 # A run of fewer ascending bands is not a spectrometer of its own: the bands are then taken to be in no order.
 SHORTEST_RUN = 4
@@ -66,8 +67,8 @@ def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray
     Raises
     ------
     LibraryError
-        If the library does not cover the bands, or a value in use is deleted or not finite; with ``complete`` only if that is so of
-        all spectra. If a spectrum cannot be changed as the cube is.
+        If the library does not cover the bands, or a value in use is deleted or not finite; with ``complete`` only if
+        that is so of all spectra. If a spectrum cannot be changed as the cube is.
     """
     if isinstance(cube, Changed):
         whole = fit_all(library, cube.source.cube, cube.source.bands.index, complete)
@@ -76,7 +77,8 @@ def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray
         lost = np.flatnonzero(~np.isfinite(matrix).all(axis=0))
         if lost.size:
             raise LibraryError(
-                f"{whole.source}: {whole.names[lost[0]]} has a reflectance above 1 or far below 0, which no albedo has; divide with "
+                f"{whole.source}: {whole.names[lost[0]]} has a reflectance above 1 or far below 0, which no albedo "
+                "has; divide with "
                 "`library_scale`, or leave it out with `select`"
             )
         return replace(whole, matrix=matrix, wavelengths=waves)
@@ -120,7 +122,8 @@ def fit_one(library: Endmembers, cube: Cube, used: np.ndarray, complete: bool) -
         rows = rows_by_number(library, cube, used)
         if library.wavelengths is not None:
             log.warning(
-                f"{cube.path}: has no wavelengths: the {len(library.matrix)} channels of {library.source} are taken for its bands by "
+                f"{cube.path}: has no wavelengths: the {len(library.matrix)} channels of {library.source} are taken "
+                "for its bands by "
                 "number; name them with `wavelengths`"
             )
         matrix = library.matrix[rows]
@@ -138,7 +141,8 @@ def fit_one(library: Endmembers, cube: Cube, used: np.ndarray, complete: bool) -
         raise LibraryError(
             f"{library.source}: {named} ({len(incomplete)} of {len(library.names)} spectra) "
             f"{'have' if len(incomplete) > 1 else 'has'} no value at {bands_named(holes.tolist())}{at_wavelength}; "
-            "`complete` leaves such spectra out (of `unmix library resample`, too); or leave out bands (`bands`, `ignore_nm`)"
+            "`complete` leaves such spectra out (of `unmix library resample`, too); or leave out bands (`bands`, "
+            "`ignore_nm`)"
         )
     waves = None if cube.wavelengths is None else cube.wavelengths[used]
     return replace(library, matrix=np.ascontiguousarray(matrix), wavelengths=waves, fwhm=None)
@@ -154,12 +158,16 @@ def rows_by_number(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndar
     of_cube = f"the cube has {counted(cube.bands, 'band')} ({len(used)} in use)"
     if cube.wavelengths is not None:
         raise LibraryError(
-            f"{library.source}: has {counted(n, 'band')} and no wavelengths to match them by, but {of_cube}: add its wavelengths, or "
+            f"{library.source}: has {counted(n, 'band')} and no wavelengths to match them by, but {of_cube}: add its "
+            "wavelengths, or "
             "give a library with these bands"
         )
     advice = "name its wavelengths with `wavelengths`, or give a library with these bands"
     if n in (cube.lines, cube.samples):  # its axes are in another order, as a rule
-        advice = f"its {'lines' if n == cube.lines else 'samples'} are {n}: say the order of its axes with `dataset` NAME:byx"
+        advice = (
+            f"its {'lines' if n == cube.lines else 'samples'} are {n}: say the order of its axes with `dataset` "
+            "NAME:byx"
+        )
     raise LibraryError(
         f"{library.source}: has {counted(n, 'band')}, but {of_cube} and no wavelengths to match them by; {advice}"
     )
@@ -168,8 +176,8 @@ def rows_by_number(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndar
 def spacing(waves: np.ndarray) -> np.ndarray:
     """Return the spacing of bands in nm, for bands in any order.
 
-    Where spectrometers overlap, the bands of each ascend, and their spacing is taken within each: sorted together they would seem
-    twice as close.
+    Where spectrometers overlap, the bands of each ascend, and their spacing is taken within each: sorted together they
+    would seem twice as close.
     """
     gaps = np.empty(len(waves))
     runs = np.split(np.arange(len(waves)), np.flatnonzero(np.diff(waves) <= 0) + 1)
@@ -230,8 +238,8 @@ def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: 
     Returns
     -------
     array (L, p), float64
-        NaN where a band's centre does not lie between two neighbouring channels that are valid in the spectrum, or lies in a gap of
-        the channels (`crossed`).
+        NaN where a band's centre does not lie between two neighbouring channels that are valid in the spectrum, or lies
+        in a gap of the channels (`crossed`).
 
     Raises
     ------
@@ -261,14 +269,16 @@ def gaps_of(x: np.ndarray) -> np.ndarray:
         return np.zeros(len(steps), bool)
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(steps, SIDE, mode="edge"), SIDE)
     before, after = (np.median(side, axis=1) for side in (windows[: len(steps)], windows[SIDE + 1 :]))
-    # Overlapping detectors have small steps between large ones, and a coarser detector may follow: of both sides the larger one counts.
+    # Overlapping detectors have small steps between large ones, and a coarser detector may follow: of both sides the
+    # larger one counts.
     return np.asarray(steps > GAP * np.maximum(before, after))
 
 
 def crossed(library: Endmembers, x: np.ndarray, centres: np.ndarray, fwhm: np.ndarray) -> np.ndarray:
     """Return which intervals between neighbouring channels x are gaps for each band, (L, channels − 1) bool.
 
-    A gap that is no wider than the band is none, nor is one for a band at its end, nor any where ``library.across_gaps``.
+    A gap that is no wider than the band is none, nor is one for a band at its end, nor any where
+    ``library.across_gaps``.
     """
     closed = np.zeros((len(centres), len(x) - 1), bool)
     gaps = np.flatnonzero(gaps_of(x)) if not library.across_gaps else np.empty(0, int)
@@ -289,7 +299,8 @@ def refuse_gaps(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, band
         gap = int(inside[lost][0].argmax())
         raise LibraryError(
             f"{library.source}: has no channel between {x[gap]:g} and {x[gap + 1]:g} nm, and so no value at "
-            f"{bands_named(bands[lost].tolist())} ({centres[lost].min():g} to {centres[lost].max():g} nm); leave these bands out with "
+            f"{bands_named(bands[lost].tolist())} ({centres[lost].min():g} to {centres[lost].max():g} nm); leave these "
+            "bands out with "
             "`ignore_nm` or `bands`, or draw straight lines with `across_gaps`"
         )
 
@@ -305,15 +316,22 @@ def refuse_outside(
         band_numbers = "" if bands is None else f" ({bands_named(bands[outside].tolist())} of the cube)"
         raise UncoveredError(
             f"{library.source}: covers {low:g} to {high:g} nm, and not {centres[outside][0]:g} nm{band_numbers}; "
-            f"{int(outside.sum())} of {counted(len(centres), 'band')} are outside: leave them out with `ignore_nm` or `bands`"
+            f"{int(outside.sum())} of {counted(len(centres), 'band')} are outside: leave them out with `ignore_nm` or "
+            "`bands`"
         )
 
 
 def weigh(
-    library: Endmembers, order: np.ndarray, x: np.ndarray, centres: np.ndarray, sigma: np.ndarray, closed: np.ndarray,
+    library: Endmembers,
+    order: np.ndarray,
+    x: np.ndarray,
+    centres: np.ndarray,
+    sigma: np.ndarray,
+    closed: np.ndarray,
     out: np.ndarray,
-) -> None:  # fmt: skip
-    """Fill ``out`` (bands, spectra) with resampled values; ``x`` are the channels ascending, ``order`` the library's rows of them.
+) -> None:
+    """Fill ``out`` (bands, spectra) with resampled values; ``x`` are the channels ascending, ``order`` the library's
+    rows of them.
 
     Intervals between channels that are ``closed`` (bands, channels − 1) count as if they were not measured.
     """
@@ -339,8 +357,8 @@ def segments(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Integrate each band's response over the intervals between neighbouring channels; arrays (L, channels − 1).
 
-    Return the mass of the response within the interval; the weights of the channels at its left and right end, the integral of a
-    straight line between them times the response; and whether the band's centre lies in it.
+    Return the mass of the response within the interval; the weights of the channels at its left and right end, the
+    integral of a straight line between them times the response; and whether the band's centre lies in it.
     """
     low, high, c = x[:-1], x[1:], centres[:, None]
     within = (low <= c) & (c <= high) & (high > low)

@@ -1,8 +1,9 @@
-"""Libraries in the forms of others: text of USGS splib06 and splib07, ECOSTRESS and ASTER, and of ENVI plots; ENVI spectral
-libraries; MATLAB files.
+"""Libraries in the forms of others: text of USGS splib06 and splib07, ECOSTRESS and ASTER, and of ENVI plots; ENVI
+spectral libraries; MATLAB files.
 
-A file of text has one spectrum, or is a plot exported by ENVI with several. USGS splib07 has files of values alone; the wavelengths of
-each spectrometer are in a file of their own. An ENVI library is a header, and a data file with one spectrum in each line.
+A file of text has one spectrum, or is a plot exported by ENVI with several. USGS splib07 has files of values alone; the
+wavelengths of each spectrometer are in a file of their own. An ENVI library is a header, and a data file with one
+spectrum in each line.
 """
 
 import contextlib
@@ -40,7 +41,8 @@ def columns_of(path: Path, lines: list[str], first: int) -> np.ndarray:
     rows = []
     if len(lines) > MOST_ROWS or max(map(len, lines[first:]), default=0) > LONGEST_LINE:
         raise LibraryError(
-            f"{path}: is no text of spectra: it has {len(lines)} lines, or a line of more than {LONGEST_LINE} characters"
+            f"{path}: is no text of spectra: it has {len(lines)} lines, or a line of more than {LONGEST_LINE} "
+            "characters"
         )
     for row, cells in list_rows("\n".join(lines[first:]), path, LibraryError):
         try:
@@ -105,7 +107,8 @@ def load_plot(path: Path, raw: bytes) -> Endmembers:
 
 # The first line of every file, from which the title is taken.
 FIRST_LINE = re.compile(r"\s*s(?:plib)?07\w*\s+Record=\s*\d+:\s*(.*)")
-# Names of files with wavelengths, whose first word is the spectrometer: splib07a_Wavelengths_ASD_0.35-2.5_microns_2151_ch.txt.
+# Names of files with wavelengths, whose first word is the spectrometer:
+# splib07a_Wavelengths_ASD_0.35-2.5_microns_2151_ch.txt.
 AXIS = re.compile(r"s(?:plib)?07\w*?_Wavelengths_([A-Za-z0-9]+).*\.txt", re.IGNORECASE)
 # Files in the same folders that hold no spectra: wavelengths, widths of bands, errors.
 NO_SPECTRUM = re.compile(r"wavelength|bandpass|bandwidth|errorbar|resolution", re.IGNORECASE)
@@ -166,7 +169,8 @@ def axis_for(path: Path, title: str, count: int) -> np.ndarray:
         return next(iter(found.values()))
     fault = "several files" if found else "no file"
     raise LibraryError(
-        f"{path}: {fault} splib07…_Wavelengths_….txt beside it or in the folder above {'have' if found else 'has'} {count} wavelengths"
+        f"{path}: {fault} splib07…_Wavelengths_….txt beside it or in the folder above {'have' if found else 'has'} "
+        f"{count} wavelengths"
     )
 
 
@@ -226,11 +230,13 @@ def load_sli(path: Path) -> Endmembers:
     factor = 1.0 if factor is None else factor
     if code not in DTYPES or min(samples, lines) < 1 or skip < 0 or not 0 < factor < np.inf:
         raise LibraryError(
-            f"{header}: cannot be right: data type {code}, {lines} spectra of {samples} bands, offset {skip}, scale {factor}"
+            f"{header}: cannot be right: data type {code}, {lines} spectra of {samples} bands, offset {skip}, scale "
+            f"{factor}"
         )
     if samples * lines > MOST_LIBRARY_VALUES:
         raise LibraryError(
-            f"{header}: {lines} spectra of {samples} bands are more than a library can hold ({MOST_LIBRARY_VALUES} values)"
+            f"{header}: {lines} spectra of {samples} bands are more than a library can hold ({MOST_LIBRARY_VALUES} "
+            "values)"
         )
     dtype = DTYPES[code].newbyteorder(">" if whole(fields, "byte order", header, 0) == 1 else "<")
     expected = skip + samples * lines * DTYPES[code].itemsize
@@ -267,10 +273,11 @@ USGS_COLUMNS = 3
 
 
 def load_matlab(path: Path, raw: bytes) -> Endmembers:
-    """Load the spectra of a MATLAB file: a variable (bands, spectra), with names, classes and wavelengths where the file has them.
+    """Load the spectra of a MATLAB file: a variable (bands, spectra), with names, classes and wavelengths where the
+    file has them.
 
-    ``raw`` is not used: variables are read from the file itself. `LibraryError` if it cannot be read, or it is not clear which variable
-    holds the spectra.
+    ``raw`` is not used: variables are read from the file itself. `LibraryError` if it cannot be read, or it is not
+    clear which variable holds the spectra.
     """
     try:
         file = open_variables(path)

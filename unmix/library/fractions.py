@@ -27,9 +27,9 @@ class Normalization:
     Attributes
     ----------
     kind : {"sum", "length", "max"}
-        "sum": w is 1, so that a fraction is a share of the area, where the brightness of the spectra is right. "length": w_j is the
-        length of spectrum j over the bands in use, so that a fraction is a share of spectra of unit length. "max": w_j is
-        its maximum, but for the highest twentieth of its bands.
+        "sum": w is 1, so that a fraction is a share of the area, where the brightness of the spectra is right.
+        "length": w_j is the length of spectrum j over the bands in use, so that a fraction is a share of spectra of
+        unit length. "max": w_j is its maximum, but for the highest twentieth of its bands.
     weights : array (p,), float64
         w; 0 for shade, which takes no part.
     has_shade : bool
@@ -93,19 +93,13 @@ class Normalization:
     def bound(
         self, fractions: np.ndarray, scale: np.ndarray, dark: np.ndarray, delta: np.ndarray, axis: int
     ) -> np.ndarray:
-        """Return a bound of the distance of fractions from those of the optimum, where abundances are within ``delta`` of it.
+        """Return a bound of the distance of fractions from those of the optimum, where abundances are within ``delta``
+        of it.
 
-        With ``d = a* − a``, ``f* − f = (W d − f wᵀd) / (s + wᵀd)``, and so ``|f* − f| ≤ δ (max w + |f||w|) / (s − |w|δ)`` where
-        ``s > |w|δ``; to this comes the rounding of f. Else nothing is known, and it is infinite. A pixel whose abundances are all 0
-        (``dark``) has no fractions that are near those of a neighbour: it is 0 where that is proved, else infinite.
-
-        Parameters
-        ----------
-        fractions, scale : arrays
-            As from `of_abundances`.
-        dark : array of bool
-            Whether all abundances that take part are 0.
-        delta : array, float64
+        With ``d = a* − a``, ``f* − f = (W d − f wᵀd) / (s + wᵀd)``, and so
+        ``|f* − f| ≤ δ (max w + |f||w|) / (s − |w|δ)`` where ``s > |w|δ``; to this comes the rounding of f. Else nothing
+        is known, and it is infinite. A pixel whose abundances are all 0 (``dark``) has no fractions that are near those
+        of a neighbour: it is 0 where that is proved, else infinite.
         """
         w, F = self.weights, np.moveaxis(fractions, axis, 0)
         rounding, lengths = (len(w) + 12.0) * ROUNDOFF, np.zeros(scale.shape)

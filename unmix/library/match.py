@@ -41,15 +41,16 @@ def angles_between(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 def angles(spectra: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Return the angles (p,) in radians between spectra (L, p) and a known one (L,), all `at_height_one`."""
-    # By their cosines: a fifth of the time of half chords, and rounding of up to 1e-7 where spectra are equal. Imported here, since few
-    # runs ask for it.
+    # By their cosines: a fifth of the time of half chords, and rounding of up to 1e-7 where spectra are equal. Imported
+    # here, since few runs ask for it.
     from spectral import spectral_angles
 
     return np.asarray(spectral_angles(spectra.T[None], known[None])[0, :, 0])
 
 
 def divergences(spectra: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return the spectral information divergences (p,) of spectra (L, p) and a known one (L,), all `at_height_one` (Chang 2000).
+    """Return the spectral information divergences (p,) of spectra (L, p) and a known one (L,), all `at_height_one`
+    (Chang 2000).
 
     NaN where a value is not above 0.
     """
@@ -124,7 +125,8 @@ class Comparable:
     names, kinds : list of str
         Their names and classes, "" for none.
     known : list of (array (L,) of bool, array)
-        Of each the channels that it has, and its values there, without its continuum if that is wanted, `at_height_one`.
+        Of each the channels that it has, and its values there, without its continuum if that is wanted,
+        `at_height_one`.
     waves : array (L,) or None
         The wavelengths of the channels.
     measure : callable
@@ -190,8 +192,8 @@ def match(
     spectra : Endmembers
         Without deleted values.
     parts : sequence of Endmembers
-        The library, in parts with axes of their own. They are brought to the channels of ``spectra``; those where a library's
-        spectrum has no value are left out, and a spectrum with less than half of them.
+        The library, in parts with axes of their own. They are brought to the channels of ``spectra``; those where a
+        library's spectrum has no value are left out, and a spectrum with less than half of them.
     distance : {"sam", "sid"}
         The spectral angle, or the spectral information divergence.
     continuum : bool

@@ -1,8 +1,9 @@
 """Prune a library: choose the spectra of each class that model the others best, from their products alone.
 
-Each spectrum i models each other one j by least squares, ``f = e_iᵀe_j / e_iᵀe_i``, which is then held within limits; what is missing
-is shade. All that follows is made of the RMSE of these models, of the angles between spectra, and of whether a model is within the
-limits (Roberts et al. 1997). With a scene, spectra that it does not hold are left out first (`Near`).
+Each spectrum i models each other one j by least squares, ``f = e_iᵀe_j / e_iᵀe_i``, which is then held within limits;
+what is missing is shade. All that follows is made of the RMSE of these models, of the angles between spectra, and of
+whether a model is within the limits (Roberts et al. 1997). With a scene, spectra that it does not hold are left out
+first (`Near`).
 """
 
 from collections.abc import Callable, Sequence
@@ -30,8 +31,8 @@ class Near:
     share : float
         Of the spectra, the nearest are looked at.
     separability : tuple of float
-        Spectra are left out that are no more separable than this from one that is nearer to the scene: the first number for the
-        nearest, the sum of both for the farthest.
+        Spectra are left out that are no more separable than this from one that is nearer to the scene: the first number
+        for the nearest, the sum of both for the farthest.
     """
 
     distance: np.ndarray
@@ -68,8 +69,8 @@ class ErrorSquare:
 def square(E: np.ndarray, low: float = -0.05, high: float = 1.05, most: float = 0.025) -> ErrorSquare:
     """Return how spectra, the columns of E (L, N), none of them zero, model each other.
 
-    A fraction beyond the limits ``low`` and ``high`` is set to the limit for the RMSE, and the model does not count; ``most`` is the
-    largest RMSE of a model that counts, in the unit of E.
+    A fraction beyond the limits ``low`` and ``high`` is set to the limit for the RMSE, and the model does not count;
+    ``most`` is the largest RMSE of a model that counts, in the unit of E.
     """
     N = E.shape[1]
     G = E.T @ E
@@ -161,10 +162,11 @@ def by_ies(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[
 
 
 def separability(one: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return how separable a spectrum (L,) is from others (L, n): the Jeffries-Matusita distance times the tangent of the angle.
+    """Return how separable a spectrum (L,) is from others (L, n): the Jeffries-Matusita distance times the tangent of
+    the angle.
 
-    The distance is that of the spectra divided by their sums, as if they were probabilities (Padma and Sanjeevi 2014); values below
-    zero count as zero. Beyond a right angle it is infinite.
+    The distance is that of the spectra divided by their sums, as if they were probabilities (Padma and Sanjeevi 2014);
+    values below zero count as zero. Beyond a right angle it is infinite.
     """
     p, q = (np.sqrt(np.maximum(values, 0.0)) for values in (one[:, None], others))
     p, q = (root / np.maximum(np.linalg.norm(root, axis=0), 1e-300) for root in (p, q))
@@ -173,10 +175,12 @@ def separability(one: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def by_amuses(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[int]:
-    """Choose spectra that the scene holds, and of those that are alike the one that it holds best (Degerickx et al. 2017).
+    """Choose spectra that the scene holds, and of those that are alike the one that it holds best (Degerickx et al.
+    2017).
 
-    Of all, the nearest share to its signal subspace; these in the order of their distances, each unless it is no more separable than a
-    threshold from one before, of whatever class. The threshold grows with the distance; the nearest twentieth has the lowest.
+    Of all, the nearest share to its signal subspace; these in the order of their distances, each unless it is no more
+    separable than a threshold from one before, of whatever class. The threshold grows with the distance; the nearest
+    twentieth has the lowest.
     """
     near = table.near
     if near is None:
@@ -203,9 +207,14 @@ PRUNERS: dict[str, Pruner] = {"ear": by_ear, "masa": by_masa, "ies": by_ies, "am
 
 
 def prune(
-    library: Endmembers, rule: str, count: int | None = None, low: float = -0.05, high: float = 1.05, most: float = 0.025,
+    library: Endmembers,
+    rule: str,
+    count: int | None = None,
+    low: float = -0.05,
+    high: float = 1.05,
+    most: float = 0.025,
     near: Near | None = None,
-) -> tuple[Endmembers, list[dict[str, object]]]:  # fmt: skip
+) -> tuple[Endmembers, list[dict[str, object]]]:
     """Choose spectra of a library with classes.
 
     Parameters
@@ -226,8 +235,8 @@ def prune(
     Endmembers
         Those that were chosen, in the order of the library.
     list of dict
-        For each spectrum name, class, EAR, MASA, the counts of spectra that it models in its class and outside, its distance to the
-        scene if there is one, and whether it was chosen.
+        For each spectrum name, class, EAR, MASA, the counts of spectra that it models in its class and outside, its
+        distance to the scene if there is one, and whether it was chosen.
 
     Raises
     ------
@@ -253,10 +262,15 @@ def prune(
     inside, outside = ((table.models & where).sum(axis=1) for where in (same & ~np.eye(len(kind), dtype=bool), ~same))
     facts: list[dict[str, object]] = [
         {
-            "name": name, "class": kinds[j], "ear": float(ear[j]), "masa": float(masa[j]), "models_in_class": int(inside[j]),
+            "name": name,
+            "class": kinds[j],
+            "ear": float(ear[j]),
+            "masa": float(masa[j]),
+            "models_in_class": int(inside[j]),
             "models_outside": int(outside[j]),
-            "distance": None if near is None else float(near.distance[j]), "kept": j in chosen,
+            "distance": None if near is None else float(near.distance[j]),
+            "kept": j in chosen,
         }
         for j, name in enumerate(library.names)
-    ]  # fmt: skip
+    ]
     return library.take(chosen), facts

@@ -28,10 +28,21 @@ LARGEST_ANGLE_OF_EQUAL = 1e-4
 MOST_COMPARED = 3000
 # Colours by name, as CSS has them.
 COLOURS = {
-    "black": "#000000", "grey": "#808080", "gray": "#808080", "white": "#ffffff", "red": "#ff0000", "green": "#008000",
-    "blue": "#0000ff", "yellow": "#ffff00", "orange": "#ffa500", "brown": "#a52a2a", "cyan": "#00ffff", "purple": "#800080",
-    "pink": "#ffc0cb", "olive": "#808000",
-}  # fmt: skip
+    "black": "#000000",
+    "grey": "#808080",
+    "gray": "#808080",
+    "white": "#ffffff",
+    "red": "#ff0000",
+    "green": "#008000",
+    "blue": "#0000ff",
+    "yellow": "#ffff00",
+    "orange": "#ffa500",
+    "brown": "#a52a2a",
+    "cyan": "#00ffff",
+    "purple": "#800080",
+    "pink": "#ffc0cb",
+    "olive": "#808000",
+}
 # The name of the endmember that `with_shade` adds.
 SHADE = "shade"
 # Characters of a word of `select`; no name is longer.
@@ -46,7 +57,8 @@ class Endmembers:
     ----------
     names : tuple of str
     matrix : array (L, p), float64
-        One endmember in each column, in the cube's scaled units once fitted to it; NaN and values below -1e30 are deleted.
+        One endmember in each column, in the cube's scaled units once fitted to it; NaN and values below -1e30 are
+        deleted.
     wavelengths : array (L,) or None
         In nanometres, in the order of the file.
     pixels : tuple of (line, sample) or None
@@ -60,8 +72,8 @@ class Endmembers:
     fwhm : array (L,) or None
         In nanometres.
     counted : dict of str to int or None
-        The number of endmembers in the scene by each criterion and, as "auto", the default's, if it was estimated; the set may have
-        been capped below it.
+        The number of endmembers in the scene by each criterion and, as "auto", the default's, if it was estimated; the
+        set may have been capped below it.
     simplex : dict, optional
         Of extracted endmembers, how large their simplex is (`unmix.endmembers.nfindr.Simplex.to_dict`).
     quality : dict, optional
@@ -69,7 +81,8 @@ class Endmembers:
     has_shade : bool
         Whether the last one is shade (`with_shade`).
     across_gaps : bool
-        Whether bands in gaps of the channels are resampled by straight lines across these (`unmix.library.fit.crossed`).
+        Whether bands in gaps of the channels are resampled by straight lines across these
+        (`unmix.library.fit.crossed`).
     colors : tuple of str or None
         The colour of each in pictures and class maps, as ``#rrggbb``, or empty.
     """
@@ -92,12 +105,17 @@ class Endmembers:
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as a dictionary for JSON, without loss of precision."""
         return {
-            "names": list(self.names), "matrix": [[value.hex() for value in row] for row in self.matrix.tolist()],
+            "names": list(self.names),
+            "matrix": [[value.hex() for value in row] for row in self.matrix.tolist()],
             "wavelengths": None if self.wavelengths is None else self.wavelengths.tolist(),
-            "pixels": None if self.pixels is None else [list(pixel) for pixel in self.pixels], "source": self.source,
-            "classes": None if self.classes is None else list(self.classes), "fwhm": None if self.fwhm is None else self.fwhm.tolist(),
-            "counted": self.counted, "simplex": self.simplex, "quality": self.quality,
-        } | {key: list(values) for key in ("scenes", "colors") if (values := getattr(self, key)) is not None}  # fmt: skip
+            "pixels": None if self.pixels is None else [list(pixel) for pixel in self.pixels],
+            "source": self.source,
+            "classes": None if self.classes is None else list(self.classes),
+            "fwhm": None if self.fwhm is None else self.fwhm.tolist(),
+            "counted": self.counted,
+            "simplex": self.simplex,
+            "quality": self.quality,
+        } | {key: list(values) for key in ("scenes", "colors") if (values := getattr(self, key)) is not None}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "Endmembers":
@@ -156,10 +174,17 @@ class Endmembers:
             return
         write_new(sli_path, self.matrix.T.astype("<f8").tobytes())
         fields: dict[str, Any] = {
-            "description": "endmembers by unmix", "samples": self.matrix.shape[0], "lines": self.matrix.shape[1], "bands": 1,
-            "header offset": 0, "file type": "ENVI Spectral Library", "data type": 5, "interleave": "bsq", "byte order": 0,
+            "description": "endmembers by unmix",
+            "samples": self.matrix.shape[0],
+            "lines": self.matrix.shape[1],
+            "bands": 1,
+            "header offset": 0,
+            "file type": "ENVI Spectral Library",
+            "data type": 5,
+            "interleave": "bsq",
+            "byte order": 0,
             "spectra names": list(each_once(self.names)),
-        }  # fmt: skip
+        }
         pixels = [f"{line} {sample}" for line, sample in self.pixels or ()]
         of_spectra = {"spectra classes": self.classes, "spectra pixels": pixels, "spectra scenes": self.scenes}
         of_spectra["spectra colors"] = self.colors
@@ -183,10 +208,16 @@ class Endmembers:
 
 
 def make(
-    names: Sequence[str], matrix: np.ndarray, waves: np.ndarray | None, path: Path,
-    pixels: tuple[tuple[int, int], ...] | None = None, classes: Sequence[str] | None = None, fwhm: np.ndarray | None = None,
-    scenes: Sequence[str] | None = None, colors: Sequence[str] | None = None,
-) -> Endmembers:  # fmt: skip
+    names: Sequence[str],
+    matrix: np.ndarray,
+    waves: np.ndarray | None,
+    path: Path,
+    pixels: tuple[tuple[int, int], ...] | None = None,
+    classes: Sequence[str] | None = None,
+    fwhm: np.ndarray | None = None,
+    scenes: Sequence[str] | None = None,
+    colors: Sequence[str] | None = None,
+) -> Endmembers:
     """Return endmembers whose names are unique and can be written in ENVI headers; `LibraryError` if a wavelength is not finite."""
     if waves is not None and not np.all(np.isfinite(waves)):
         raise LibraryError(f"{path}: a wavelength is not finite")
@@ -196,8 +227,8 @@ def make(
     changed = [name for name in names if clean(name) != " ".join(name.split())]
     if changed:
         log.info(
-            f"{path}: names in headers hold no commas, braces or control characters: '{changed[0]}' is written '{clean(changed[0])}'"
-            + (f", and {len(changed) - 1} more likewise" if len(changed) > 1 else "")
+            f"{path}: names in headers hold no commas, braces or control characters: '{changed[0]}' is written "
+            f"'{clean(changed[0])}'" + (f", and {len(changed) - 1} more likewise" if len(changed) > 1 else "")
         )
     kinds = None if classes is None else tuple(clean(name) or "none" for name in classes)
     of = None if scenes is None else tuple(map(clean, scenes))
@@ -296,7 +327,8 @@ def scaled(library: Endmembers, scale: float) -> Endmembers:
 
 
 def duplicates(library: Endmembers) -> list[tuple[str, str]]:
-    """Return pairs of spectra that are equal up to scale: the angle between them is below 1e-4 rad where both are valid.
+    """Return pairs of spectra that are equal up to scale: the angle between them is below 1e-4 rad where both are
+    valid.
 
     Both must be valid in at least half of the channels. In a library of more than 3000 spectra none are compared.
     """

@@ -73,10 +73,11 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
 
 
 def in_columns(path: Path, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> np.ndarray | None:
-    """Return the numbers (rows, columns) of a table whose columns are spectra below their names; None where it is another.
+    """Return the numbers (rows, columns) of a table whose columns are spectra below their names; None where it is
+    another.
 
-    The first column has wavelengths: its heading says so, in any order, as where detectors overlap; or they ascend or descend, and no
-    heading is a number.
+    The first column has wavelengths: its heading says so, in any order, as where detectors overlap; or they ascend or
+    descend, and no heading is a number.
     """
     is_named = re.match(WAVELENGTH, heading[0], re.IGNORECASE) is not None
     if len(heading) < 2 or len(rows) < 2 or not (is_named or not any(map(is_number, heading))):
@@ -129,7 +130,8 @@ def read_rows(path: Path, raw: bytes) -> list[Row]:
 
 
 def without_comments(text: str) -> str:
-    """Return a table without the lines of comment before its header, which begin with #; empty lines keep the others' numbers.
+    """Return a table without the lines of comment before its header, which begin with #; empty lines keep the others'
+    numbers.
 
     A header may begin with #, too: numbers follow it.
     """

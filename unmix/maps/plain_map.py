@@ -74,8 +74,8 @@ class NewMaps:
     ----------
     scene : Cube
     parts : dict of str to Path
-        Where to write them, by the ends of their names: ``_NAME.img`` and ``_NAME.hdr`` of each map, which is converted when all are
-        there.
+        Where to write them, by the ends of their names: ``_NAME.img`` and ``_NAME.hdr`` of each map, which is converted
+        when all are there.
     files : list of str
         The final names.
     """
@@ -99,13 +99,19 @@ class NewMaps:
 
 @contextlib.contextmanager
 def new_maps(
-    scene: Cube, out_dir: str | os.PathLike[str] | None, format: str, overwrite: bool, maps: Sequence[str],
-    tables: Sequence[str] = (), others: Sequence[tuple[str, Path]] = (), unasked: Sequence[str] = (),
-) -> Iterator[NewMaps]:  # fmt: skip
+    scene: Cube,
+    out_dir: str | os.PathLike[str] | None,
+    format: str,
+    overwrite: bool,
+    maps: Sequence[str],
+    tables: Sequence[str] = (),
+    others: Sequence[tuple[str, Path]] = (),
+    unasked: Sequence[str] = (),
+) -> Iterator[NewMaps]:
     """Yield where to write maps and tables of a scene; at the end they get their names, all or none.
 
-    An earlier command may have written maps of these names in another format, or maps and tables that are not asked for now. Such files
-    would contradict the new ones: they are removed where `overwrite` allows to replace them.
+    An earlier command may have written maps of these names in another format, or maps and tables that are not asked for
+    now. Such files would contradict the new ones: they are removed where `overwrite` allows to replace them.
 
     Parameters
     ----------
@@ -126,8 +132,8 @@ def new_maps(
     Raises
     ------
     MethodError
-        Where one would replace a file of the scene, or the header of other data; for an unknown format, or one that cannot be written
-        here.
+        Where one would replace a file of the scene, or the header of other data; for an unknown format, or one that
+        cannot be written here.
     CubeError
         Where the scene changed meanwhile.
     OutputError

@@ -78,8 +78,8 @@ def type_of(name: str, quantize: float | None = None, signed: bool = False) -> M
 def map_type(name: str, options: Options, problem: Problem) -> MapType:
     """Return how a run stores a map.
 
-    Residuals are in the scene's unit, which a step of abundances does not fit: their step is that for reflectance from 0 to 1, so it
-    has the power of ten that brings the largest value of the endmembers to above 0.2 and at most 2.
+    Residuals are in the scene's unit, which a step of abundances does not fit: their step is that for reflectance from
+    0 to 1, so it has the power of ten that brings the largest value of the endmembers to above 0.2 and at most 2.
     """
     signed = not options.method_spec.constraint.has_bounds
     step = options.quantize
@@ -148,7 +148,8 @@ def encoded(values: np.ndarray, map_type: MapType, name: Callable[[], str]) -> n
     if misfit >= 0:
         low, high = map_type.ends
         raise StepError(
-            f"{name()}: {flat[misfit]:.6g} does not fit steps of {map_type.step:g}, which hold {low:.6g} to {high:.6g}; use a larger "
+            f"{name()}: {flat[misfit]:.6g} does not fit steps of {map_type.step:g}, which hold {low:.6g} to "
+            f"{high:.6g}; use a larger "
             "`quantize`, or none"
         )
     return stored
@@ -163,9 +164,15 @@ class Raster:
     """
 
     def __init__(
-        self, path: Path, lines: int, samples: int, bands: int, checks: np.ndarray | None = None,
-        map_type: MapType = AS_IT_IS, file: IO[bytes] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        path: Path,
+        lines: int,
+        samples: int,
+        bands: int,
+        checks: np.ndarray | None = None,
+        map_type: MapType = AS_IT_IS,
+        file: IO[bytes] | None = None,
+    ) -> None:
         self.path, self.lines, self.samples, self.bands, self.map_type = path, lines, samples, bands, map_type
         self.checks = np.zeros(lines, np.uint32)
         if checks is not None:  # CRCs of the lines that an earlier run wrote
@@ -184,7 +191,8 @@ class Raster:
         return mapped(self.file, self.map_type.dtype, (self.lines, self.bands, self.samples))
 
     def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
-        """Write a block (n, bands, samples) from any thread. ``checks`` (n,) uint32 are its lines' CRC-32 as float32, if known.
+        """Write a block (n, bands, samples) from any thread. ``checks`` (n,) uint32 are its lines' CRC-32 as float32,
+        if known.
 
         Raises
         ------

@@ -31,8 +31,9 @@ class Solver:
     """An algorithm that finds abundances.
 
     ``source`` is the paper; ``exact`` tells that the result is the optimum. ``pixel`` names the entry of
-    `unmix.solvers.pixels.tile.SEARCH` that is compiled for both CPU and CUDA. With ``any_rank`` endmembers may be collinear, or more
-    than bands. With ``as_given`` the mean is not subtracted from endmembers under Σa = 1: the algorithm depends on where zero lies.
+    `unmix.solvers.pixels.tile.SEARCH` that is compiled for both CPU and CUDA. With ``any_rank`` endmembers may be
+    collinear, or more than bands. With ``as_given`` the mean is not subtracted from endmembers under Σa = 1: the
+    algorithm depends on where zero lies.
     """
 
     name: str
@@ -129,8 +130,8 @@ class ModelChoice(ModelSettings):
     def sets_of(self, classes: Sequence[str]) -> list[tuple[str, ...]]:
         """Return the sets of classes that models are made of, from one class on, for the classes of all spectra.
 
-        Under ``exact`` also those of fewer classes than ``levels`` begins with, since a fraction may be zero. Sizes ascend; sets of a
-        size, and the classes of a set, are in the order of their lower-case names.
+        Under ``exact`` also those of fewer classes than ``levels`` begins with, since a fraction may be zero. Sizes
+        ascend; sets of a size, and the classes of a set, are in the order of their lower-case names.
 
         Raises
         ------
@@ -262,7 +263,8 @@ def choose(method: str, solver: str | None = None) -> tuple[Method, Solver]:
     return row, SOLVERS[name]
 
 
-# The methods under which abundances have bounds: those of which ranges, subsets of a library, and what pixels have of their own are.
+# The methods under which abundances have bounds: those of which ranges, subsets of a library, and what pixels have of
+# their own are.
 BOUNDED = tuple(name for name, one in METHODS.items() if one.constraint.has_bounds)
 # Solvers whose answers are the optimum, MESMA's too.
 EXACT = (*(one.name for one in SOLVERS.values() if one.exact), MODELS.name)
@@ -273,8 +275,8 @@ WITHOUT_METHOD = "nnls"
 def normalization_without_method(has_library: bool) -> str:
     """Return the `normalize` of a run whose `method` is not given: fractions that do not depend on brightness.
 
-    Of a library, whose brightness is measured, they are of the area. An extracted spectrum is as bright as the pixels that it is from
-    happen to be: there they are of spectra of unit length.
+    Of a library, whose brightness is measured, they are of the area. An extracted spectrum is as bright as the pixels
+    that it is from happen to be: there they are of spectra of unit length.
     """
     return "sum" if has_library else "length"
 

@@ -22,7 +22,7 @@ from ..methods import (
     choose,
     normalization_without_method,
     on_cpu,
-)  # fmt: skip
+)
 from ..scene import ReadOptions, absolute_name, name_for
 from ..settings import UnknownOptionError, described, names_where, refuse_unknown, settings_of
 from ..settings.maps import MAPS
@@ -31,23 +31,48 @@ from .contradictions import WHOLE_SCENE, refuse_contradictions
 
 # Options that every request has; it has others only where they are not at their defaults.
 ALWAYS_REQUESTED = (
-    "method", "solver", "endmembers", "count", "extract", "seed", "residual", "certificate", "format", "ortho", "top", "max_delta",
-)  # fmt: skip
+    "method",
+    "solver",
+    "endmembers",
+    "count",
+    "extract",
+    "seed",
+    "residual",
+    "certificate",
+    "format",
+    "ortho",
+    "top",
+    "max_delta",
+)
 # Keys that `request` omits at their defaults; a record without one was made with the default.
 WHEN_SET = (
-    *(name for name, one in settings_of(RunSettings).items() if one.affects != "nothing" and name not in ALWAYS_REQUESTED),
-    "choice", *(key for one in in_runs().values() for key in one.request),
-)  # fmt: skip
-# Options that a request has in another form than they are given: with what they go with, as a plan, or as what they come to.
+    *(
+        name
+        for name, one in settings_of(RunSettings).items()
+        if one.affects != "nothing" and name not in ALWAYS_REQUESTED
+    ),
+    "choice",
+    *(key for one in in_runs().values() for key in one.request),
+)
+# Options that a request has in another form than they are given: with what they go with, as a plan, or as what they
+# come to.
 IN_ANOTHER_FORM = (
-    "by", "shade_normalize", "l1", "tv", "laplacian", "within", "refine", "tag",
+    "by",
+    "shade_normalize",
+    "l1",
+    "tv",
+    "laplacian",
+    "within",
+    "refine",
+    "tag",
     *(name for one in in_runs().values() if one.request for name in settings_of(one.settings)),
-)  # fmt: skip
+)
 # Options that a request has as they are given, where they are not at their defaults: all others that affect outputs.
 AS_GIVEN = tuple(
-    name for name, one in settings_of(RunSettings).items()
+    name
+    for name, one in settings_of(RunSettings).items()
     if one.affects in ("values", "outputs") and name not in ALWAYS_REQUESTED + IN_ANOTHER_FORM
-)  # fmt: skip
+)
 # Defaults of these options where a method is given.
 WITH_METHOD = {"normalize": "none", "extract": "vca"}
 # Options of a run without a method whose scene shows how bright its materials are.
@@ -134,8 +159,8 @@ class Options(RunSettings):
     def decided(self, is_flat: bool) -> "Options":
         """Return the options with the method for a scene whose brightness varies or, if ``is_flat``, does not.
 
-        In a flat scene extracted spectra are as bright as its materials. The method is fcls then; or where something is asked of nnls,
-        its fractions are of the area.
+        In a flat scene extracted spectra are as bright as its materials. The method is fcls then; or where something is
+        asked of nnls, its fractions are of the area.
         """
         if not self.is_open:
             return self
@@ -177,7 +202,8 @@ class Options(RunSettings):
             is_text = 0 < len(value) <= LONGEST_TAG and value.isprintable() and not set(value) & set("{},")
             if not equals or not is_name or not is_text:
                 raise MethodError(
-                    f"`tag` '{text[:80]}': write KEY=VALUE: letters, digits and spaces, and a text of at most {LONGEST_TAG} letters "
+                    f"`tag` '{text[:80]}': write KEY=VALUE: letters, digits and spaces, and a text of at most "
+                    f"{LONGEST_TAG} letters "
                     "without commas and braces"
                 )
             if key in tags:
@@ -264,9 +290,11 @@ class Options(RunSettings):
         return getattr(self, name) in (default, WITH_METHOD.get(name, default))
 
     def repeatable(self) -> dict[str, Any]:
-        """Return the options that differ from the defaults, with absolute paths: all that the same maps of a scene need.
+        """Return the options that differ from the defaults, with absolute paths: all that the same maps of a scene
+        need.
 
-        Where to write and how to compute are left out. A library that was handed over in memory is `IN_MEMORY`, which is no file.
+        Where to write and how to compute are left out. A library that was handed over in memory is `IN_MEMORY`, which
+        is no file.
         """
         own = {
             f.name: getattr(self, f.name)
@@ -297,11 +325,19 @@ class Options(RunSettings):
         A mask is part of the input, and identified by its content (`unmix.io.identity`), not by its name.
         """
         return {
-            "method": self.method_spec.name, "solver": self.solver_spec.name,
+            "method": self.method_spec.name,
+            "solver": self.solver_spec.name,
             "endmembers": None if library is None else library.digest(),
-            "count": self.count, "extract": self.extract if library is None else None, "seed": self.seed if library is None else None,
-            "residual": self.residual, "certificate": self.certificate, "format": self.format, "ortho": self.ortho, "top": self.top,
-            "max_delta": self.max_delta, "device": device.partition(":")[0],
+            "count": self.count,
+            "extract": self.extract if library is None else None,
+            "seed": self.seed if library is None else None,
+            "residual": self.residual,
+            "certificate": self.certificate,
+            "format": self.format,
+            "ortho": self.ortho,
+            "top": self.top,
+            "max_delta": self.max_delta,
+            "device": device.partition(":")[0],
             "reading": {name: value for name, value in self.reading.to_dict().items() if "mask" not in name},
         } | (
             {f.name: getattr(self, f.name) for f in fields(self) if f.name in AS_GIVEN and not self.is_default(f.name)}
@@ -312,7 +348,7 @@ class Options(RunSettings):
             | ({"tag": list(self.tag)} if self.tag else {})
             | ({"colors": list(library.colors)} if self.class_map and library is not None and library.colors else {})
             | {key: made(self) for one in asked(self).values() for key, made in one.request.items()}
-        )  # fmt: skip
+        )
 
     def sums(self, endmembers: Endmembers, normalization: Normalization | None = None) -> ClassSums | None:
         """Return how abundances, or fractions, are summed by class, if they are; `LibraryError` where there are no classes."""

@@ -74,7 +74,9 @@ def faults_of_settings(options: "Options") -> Iterator[str]:
             yield f"`{name}` is for {' or '.join(words)}; add {'one of these' if len(words) > 1 else 'that'}"
         for word, why in one.excludes.items():
             if is_given(options, word):
-                yield f"`{name}` does not go with {shown_value(options, word)}{why and ', ' + why}; leave one of them out"
+                yield (
+                    f"`{name}` does not go with {shown_value(options, word)}{why and ', ' + why}; leave one of them out"
+                )
 
 
 def faults_of_places(options: "Options") -> Iterator[str]:
@@ -104,7 +106,10 @@ def faults_of_noise(options: "Options") -> Iterator[str]:
     """Yield a message if `noise` is given and nothing uses it, or an option that needs noise comes without it."""
     if options.noise != "auto" and not uses_of_noise(options):
         names = ", ".join(f"`{name}`" for name, one in DECLARED.items() if one.noise not in ("", "none"))
-        yield f"`noise` is for standard deviations, ranges, weights and weights of penalties that are chosen; add one of {names}"
+        yield (
+            "`noise` is for standard deviations, ranges, weights and weights of penalties that are chosen; add one of "
+            f"{names}"
+        )
     if options.weights == "noise" and options.noise in ("auto", "none"):
         yield "`weights` noise needs the noise of the bands; name a file with `noise`"
     if options.noise == "none" and (uses_of_noise(options, "of pixels") or not uses_of_noise(options, "none")):
@@ -120,7 +125,10 @@ def faults_of_within(options: "Options") -> Iterator[str]:
         )
         yield f"`within` says which mixtures, or models of mesma, count; add one of {names}"
     if math.isnan(options.rmse_within):
-        yield f"`within` {options.within!r}: must be an RMSE that is not negative, nor {LARGEST_THRESHOLD:g} or more, or all"
+        yield (
+            f"`within` {options.within!r}: must be an RMSE that is not negative, nor {LARGEST_THRESHOLD:g} or more, or "
+            "all"
+        )
 
 
 def faults_of_changes(options: "Options") -> Iterator[str]:
@@ -131,7 +139,8 @@ def faults_of_changes(options: "Options") -> Iterator[str]:
     has_noise = uses_of_noise(options, "of pixels") and not options.mesma
     if reading.tie is not None and (has_noise or options.noise not in ("auto", "none")):
         yield (
-            "`tie`: the bands of a window share the noise of its first one; `uncertainty`, `confidence` and `noise` are for bands as "
+            "`tie`: the bands of a window share the noise of its first one; `uncertainty`, `confidence` and `noise` "
+            "are for bands as "
             "they are"
         )
 

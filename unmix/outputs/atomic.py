@@ -1,15 +1,18 @@
-"""Write files in a folder that nobody else uses, beside the outputs, and give them their final names once all are whole.
+"""Write files in a folder that nobody else uses, beside the outputs, and give them their final names once all are
+whole.
 
-No file that exists is ever written to. A name is given by a link, which fails where the name is taken, so that a file that appeared
-meanwhile stays as it is; what may be replaced (`unmix.outputs.atomic`) is moved aside first, if it is still the same file, and comes
-back where something fails. Headers are the last to go and the first to come: at no moment is one beside data of another command.
+No file that exists is ever written to. A name is given by a link, which fails where the name is taken, so that a file
+that appeared meanwhile stays as it is; what may be replaced (`unmix.outputs.atomic`) is moved aside first, if it is
+still the same file, and comes back where something fails. Headers are the last to go and the first to come: at no
+moment is one beside data of another command.
 
-Decide for every command which files that exist may be replaced: those that unmix wrote, and only where the user allows it.
+Decide for every command which files that exist may be replaced: those that unmix wrote, and only where the user allows
+it.
 
-A file is ours where a run's record beside it lists it, a table in its size, or where it says so itself: an ENVI header (which speaks
-for its data too), a GeoTIFF, an HDF5 file, JSON, a PNG, a page. A table has no place to say so; it belongs to the header or JSON that
-is written with it and whose name its own begins with. Commands recognise further files of their own: tables and arrays by what is in
-them.
+A file is ours where a run's record beside it lists it, a table in its size, or where it says so itself: an ENVI header
+(which speaks for its data too), a GeoTIFF, an HDF5 file, JSON, a PNG, a page. A table has no place to say so; it
+belongs to the header or JSON that is written with it and whose name its own begins with. Commands recognise further
+files of their own: tables and arrays by what is in them.
 """
 
 import contextlib
@@ -65,9 +68,12 @@ def titled(*titles: Sequence[str]) -> Callable[[Path], bool]:
 
 
 def replaceable(
-    finals: Sequence[Path], overwrite: bool, elsewhere: str, recognise: Callable[[Path], bool] = nobody,
+    finals: Sequence[Path],
+    overwrite: bool,
+    elsewhere: str,
+    recognise: Callable[[Path], bool] = nobody,
     allowing: str = "`overwrite`",
-) -> dict[Path, Identity]:  # fmt: skip
+) -> dict[Path, Identity]:
     """Return the files of these names that exist and may be replaced, and what they are known by.
 
     Parameters
@@ -79,7 +85,8 @@ def replaceable(
     elsewhere : str
         The way to write elsewhere, for messages: "`out_dir`", "another name".
     recognise : callable
-        Whether a file that does not say who wrote it may be replaced nevertheless: the command knows its own, or the user named it.
+        Whether a file that does not say who wrote it may be replaced nevertheless: the command knows its own, or the
+        user named it.
     allowing : str
         The options that allow to replace files.
 
@@ -156,7 +163,8 @@ def sizes_in_record(record: Path, identity: Identity) -> dict[str, int]:
 
 
 WORKPLACE = re.compile(r"unmix-[0-9a-f]{8}\.part")
-# The file in a workplace that says that it is one, and which: a folder of the user's that another user gave such a name has none.
+# The file in a workplace that says that it is one, and which: a folder of the user's that another user gave such a name
+# has none.
 MARK = "unmix workplace"
 # Most attempts to make a workplace: another process removes one only in the microseconds before it is locked.
 MOST_TRIES = 100
@@ -165,8 +173,8 @@ MOST_TRIES = 100
 class Workplace:
     """A new folder in the folder of the outputs, which this process has locked and nobody else may enter.
 
-    Where the system has /proc, ``path`` leads to it by its descriptor: whoever may write to the folder of the outputs can give its
-    name to another folder, but then nothing is written there.
+    Where the system has /proc, ``path`` leads to it by its descriptor: whoever may write to the folder of the outputs
+    can give its name to another folder, but then nothing is written there.
 
     Parameters
     ----------
@@ -365,7 +373,8 @@ def workplace(folder: Path) -> Iterator[Workplace]:
 def named_together(
     finals: Sequence[Path], overwrite: bool, elsewhere: str, recognise: Callable[[Path], bool] = nobody
 ) -> Iterator[list[Path]]:
-    """Yield paths to write the files of one folder to; at the end they are flushed and get their names, or all are removed.
+    """Yield paths to write the files of one folder to; at the end they are flushed and get their names, or all are
+    removed.
 
     Parameters
     ----------

@@ -7,7 +7,8 @@ from typing import Any
 
 
 def plain_numbers(value: Any) -> list[float] | None:
-    """Return the numbers of a list, or of a list of lists, that holds nothing but finite numbers; None of anything else.
+    """Return the numbers of a list, or of a list of lists, that holds nothing but finite numbers; None of anything
+    else.
 
     A run lists thousands of pixels: to look at each of them by itself took half of its record's time.
     """

@@ -32,7 +32,8 @@ def files_of(out: Path) -> list[Path]:
 
 
 def write_library(endmembers: Endmembers, out: Path, overwrite: bool, inputs: Inputs) -> list[Path]:
-    """Write a library as CSV (``out`` ends in .csv) or as an ENVI pair (.sli, .lib or .hdr), all or nothing; return the paths.
+    """Write a library as CSV (``out`` ends in .csv) or as an ENVI pair (.sli, .lib or .hdr), all or nothing; return the
+    paths.
 
     ``inputs`` are the files that it is made from.
 

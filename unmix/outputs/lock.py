@@ -1,8 +1,8 @@
 """A lock with a heartbeat, so that two runs never write the same scene, on one host or on several.
 
-The lock is a file that names host and process. On one host it is held by the system's lock (flock), which ends with its process;
-other hosts see over a network only its modification time, which is renewed as long as the run lives. A lock that was not renewed for
-ten minutes is taken over; the run that lost it notices before it renames its outputs.
+The lock is a file that names host and process. On one host it is held by the system's lock (flock), which ends with its
+process; other hosts see over a network only its modification time, which is renewed as long as the run lives. A lock
+that was not renewed for ten minutes is taken over; the run that lost it notices before it renames its outputs.
 """
 
 import contextlib

@@ -1,8 +1,9 @@
-"""List the files that a command reads and those that it may write, refuse a file that is both, and read the record of a run.
+"""List the files that a command reads and those that it may write, refuse a file that is both, and read the record of a
+run.
 
-A record, ``STEM_run.json``, is refused where it is not as ``run.schema.json`` says, the one list of what a record holds (docs has a
-copy). Of JSON Schema this reads the words that it uses. A record of an older unmix, which has no number of its schema, may lack keys,
-and one of a newer unmix may have more.
+A record, ``STEM_run.json``, is refused where it is not as ``run.schema.json`` says, the one list of what a record holds
+(docs has a copy). Of JSON Schema this reads the words that it uses. A record of an older unmix, which has no number of
+its schema, may lack keys, and one of a newer unmix may have more.
 """
 
 import contextlib
@@ -32,8 +33,14 @@ UNFIT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 # Integers that a record may hold are below this: those of JSON have any number of digits.
 INTEGER_BOUND = 2**63
 TYPES: dict[str, Any] = {
-    "object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool, "null": type(None),
-}  # fmt: skip
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+}
 
 
 def parse_record(text: str | bytes) -> dict[str, Any]:
@@ -79,7 +86,8 @@ def normalize_of(report: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def believing(path: Path, advice: str = "") -> Iterator[None]:
-    """Turn errors that values of a record or journal lead to, which do not fit each other or its files, into `OutputError`.
+    """Turn errors that values of a record or journal lead to, which do not fit each other or its files, into
+    `OutputError`.
 
     NumPy's own messages about sizes that such values make too large would not help users.
     """
@@ -177,7 +185,8 @@ def is_of(value: Any, kind: str) -> bool:
 
 
 def plain_fault_of(value: Any, depth: int = 0, finite: bool = True) -> str | None:
-    """Return the first fault anywhere in a record: values that JSON can hold, but that no run writes and no number or file name is.
+    """Return the first fault anywhere in a record: values that JSON can hold, but that no run writes and no number or
+    file name is.
 
     Numbers have to be ``finite`` in a record, not in a journal.
     """
@@ -216,8 +225,13 @@ def suffixes_of(maps: Iterable[str], form: OutputFormat, ortho: bool = False, br
 SUFFIXES = tuple(dict.fromkeys(suffix for form in FORMATS.values() for suffix in suffixes_of(MAPS, form, True, True)))
 
 # The map that each of these belongs to, placed or not, where it is one.
-MAP_OF = {f"_{name}{kind}{end}": name + kind
-          for form in FORMATS.values() for name in MAPS for kind in ("", ORTHO) for end in form.endings}  # fmt: skip
+MAP_OF = {
+    f"_{name}{kind}{end}": name + kind
+    for form in FORMATS.values()
+    for name in MAPS
+    for kind in ("", ORTHO)
+    for end in form.endings
+}
 
 
 def is_ours(name: Any, stem: str) -> bool:
@@ -237,7 +251,8 @@ def listed(folder: Path, stem: str) -> list[str]:
 def parts_of(suffixes: Sequence[str], maps: Iterable[str] = ()) -> list[str]:
     """Return the suffixes, before ``.part``, of the work files of a run with these outputs.
 
-    These are all suffixes of the same maps, and of further ``maps``: maps of every format are first written as ENVI files.
+    These are all suffixes of the same maps, and of further ``maps``: maps of every format are first written as ENVI
+    files.
     """
     wanted = {map_of(suffix) for suffix in suffixes} | set(maps)
     return [suffix for suffix in SUFFIXES if map_of(suffix) in wanted or suffix in (*LIBRARY, BROWSE, RECORD)]
@@ -270,7 +285,8 @@ def inputs_of(scene: Cube | None = None, **others: str | os.PathLike[str] | None
     scene : Cube, optional
         The opened cube; its mask is included.
     **others
-        Files by role: ``library``, ``target`` and so on. All files of a library are included; ``FILE:NAME`` stands for FILE.
+        Files by role: ``library``, ``target`` and so on. All files of a library are included; ``FILE:NAME`` stands for
+        FILE.
     """
     inputs: list[tuple[str, Path]] = []
     if isinstance(scene, Window):
@@ -314,7 +330,8 @@ def refuse_inputs(outputs: Iterable[Path], inputs: Inputs) -> None:
             raise MethodError(f"{path}: lies in {inside[1]}, the {inside[0]} that is read; use `out_dir`")
         if role:
             raise MethodError(
-                f"{path}: an output would replace {source}, a file of the {role} that is read; use `out_dir`, or another name"
+                f"{path}: an output would replace {source}, a file of the {role} that is read; use `out_dir`, or "
+                "another name"
             )
 
 

@@ -14,18 +14,28 @@ from .scene_page import SIDES
 MOST_SHOWN = MOST_MAPS // 3
 # The numbers of a pair: title, key and form. A column is there where some pair has the key.
 NUMBERS = (
-    ("angle", "angle", "{:.3f}°"), ("mean A", "mean_a", "{:.4f}"), ("mean B", "mean_b", "{:.4f}"),
-    ("RMSE", "rmse", "{:.3g}"), ("MAE", "mae", "{:.3g}"), ("bias", "mean_difference", "{:+.3g}"),
-    ("R²", "r2", "{:.3f}"), ("slope", "slope", "{:.3f}"), ("largest", "largest_difference", "{:+.3g}"), ("at line", "line", "{}"),
-    ("sample", "sample", "{}"), ("B in range of A", "inside", "{:.1%}"), ("B within σ of A", "within", "{:.1%}"),
-)  # fmt: skip
+    ("angle", "angle", "{:.3f}°"),
+    ("mean A", "mean_a", "{:.4f}"),
+    ("mean B", "mean_b", "{:.4f}"),
+    ("RMSE", "rmse", "{:.3g}"),
+    ("MAE", "mae", "{:.3g}"),
+    ("bias", "mean_difference", "{:+.3g}"),
+    ("R²", "r2", "{:.3f}"),
+    ("slope", "slope", "{:.3f}"),
+    ("largest", "largest_difference", "{:+.3g}"),
+    ("at line", "line", "{}"),
+    ("sample", "sample", "{}"),
+    ("B in range of A", "inside", "{:.1%}"),
+    ("B within σ of A", "within", "{:.1%}"),
+)
 # Numbers that say how far a map is from the truth, and nothing of a change.
 OF_TRUTH = ("r2", "slope")
-# The signal to reconstruction error, dB, from which on two maps agree well, and fairly: errors have a tenth, and half, of the energy;
-# and the least R² of a pair of maps that agree well.
+# The signal to reconstruction error, dB, from which on two maps agree well, and fairly: errors have a tenth, and half,
+# of the energy; and the least R² of a pair of maps that agree well.
 GOOD_SRE, FAIR_SRE, GOOD_R2 = 10.0, 3.0, 0.5
 WORDS = ("poor", "fair", "good")
-# Cells along each axis of a density of values; the last of 254 colours there: those beyond have less contrast than 3 with white.
+# Cells along each axis of a density of values; the last of 254 colours there: those beyond have less contrast than 3
+# with white.
 CELLS, LIGHTEST = 64, 150
 
 
@@ -106,7 +116,8 @@ def compare_page(
 ) -> str:
     """Return the page of what `unmix.compare` found.
 
-    ``views`` are a, b and their difference of the pairs that are shown, ``densities`` their pixels by values of b and a, int64.
+    ``views`` are a, b and their difference of the pairs that are shown, ``densities`` their pixels by values of b and
+    a, int64.
     """
     shares, differences = ramp(VIRIDIS), ramp(DIFFERENCES)
     figures = []
@@ -130,8 +141,14 @@ def compare_page(
     maps = f'<h2>Maps</h2>{scales}{more}<div class="maps compared">{"".join(figures)}</div>' if views else ""
     titles, rows = rows_of(found)
     pairs = table([text(title) for title in titles], [[text(cell) for cell in row] for row in rows], 2)
-    body = "\n".join([
-        f"<h1>{text(found['a'])} and {text(found['b'])}</h1>", f'<p class="quiet">A and B; matched by {text(found["matched_by"])}</p>',
-        says(found), "<h2>Pairs</h2>", pairs, maps,
-    ])  # fmt: skip
+    body = "\n".join(
+        [
+            f"<h1>{text(found['a'])} and {text(found['b'])}</h1>",
+            f'<p class="quiet">A and B; matched by {text(found["matched_by"])}</p>',
+            says(found),
+            "<h2>Pairs</h2>",
+            pairs,
+            maps,
+        ]
+    )
     return document("unmix compare", body)

@@ -1,4 +1,5 @@
-"""Parts that pages are made of: text, tables, maps with their colours, and histograms and spectra as SVG, in the page's colours.
+"""Parts that pages are made of: text, tables, maps with their colours, and histograms and spectra as SVG, in the page's
+colours.
 
 Sections of a run's page that show spectra: of endmembers, residuals, and pixels.
 """
@@ -71,7 +72,8 @@ def legend(colours: np.ndarray, low: str, high: str) -> str:
     """Return a bar with the colours of maps, and the values at its ends."""
     stops = ",".join("#" + bytes(colours[k, :3]).hex() for k in range(0, 255, 254 // 8))
     return (
-        f'<div class="ramp" style="background:linear-gradient(90deg,{stops})"></div><div class="ends"><span>{low}</span>'
+        f'<div class="ramp" style="background:linear-gradient(90deg,{stops})"></div><div '
+        f'class="ends"><span>{low}</span>'
         f"<span>{high}</span></div>"
     )
 
@@ -96,7 +98,8 @@ def stroke_style(colour: str, number: int, is_dotted: bool = False) -> str:
 def keys(colours: Sequence[str], names: Sequence[str], first: int = 1, dotted: Sequence[int] = ()) -> str:
     """Return the legend of lines, numbered from ``first``: a piece of each, with its dashes; dots where it is ``dotted``."""
     return " ".join(
-        f'<svg class="key" viewBox="0 0 28 4" style="{stroke_style(colour, first + k, k in dotted)}" aria-hidden="true">'
+        f'<svg class="key" viewBox="0 0 28 4" style="{stroke_style(colour, first + k, k in dotted)}" '
+        'aria-hidden="true">'
         f'<line class="piece" x2="28" y1="2" y2="2"/></svg>{text(name)}'
         for k, (colour, name) in enumerate(zip(colours, names))
     )
@@ -109,7 +112,8 @@ def ramps(*colours: str) -> str:
 
 
 WIDE, HIGH = 640, 308
-# Room around a chart for text of 19 to 22, as telephones have it (page.css): the least at the left, and of a letter there.
+# Room around a chart for text of 19 to 22, as telephones have it (page.css): the least at the left, and of a letter
+# there.
 LEFT, LETTER, RIGHT, TOP, BELOW = 56, 14, 28, 34, 44
 # Pixels at the right for names of lines, each after a piece of its line; most lines with names; the height of a name.
 LABELS, PIECE, MOST_LABELS, LABEL_STEP = 160, 28, 12, 19
@@ -162,12 +166,16 @@ def bars(
     top = max(1, int(max(counts, default=0)))
     width = wide / max(1, len(counts))
     shapes = "".join(
-        f'<rect x="{number(k * width)}" y="{number((high_ - below) * (1 - n / top))}" width="{number(max(width - 0.5, 0.5))}" '
+        f'<rect x="{number(k * width)}" y="{number((high_ - below) * (1 - n / top))}" '
+        f'width="{number(max(width - 0.5, 0.5))}" '
         f'height="{number((high_ - below) * n / top)}"/>'
         for k, n in enumerate(counts)
         if n
     )
-    ends = f'<text x="0" y="{high_ - 5}">{low:.3g}</text><text x="{wide}" y="{high_ - 5}" text-anchor="end">{high:.3g}</text>'
+    ends = (
+        f'<text x="0" y="{high_ - 5}">{low:.3g}</text><text x="{wide}" y="{high_ - 5}" '
+        f'text-anchor="end">{high:.3g}</text>'
+    )
     middle = f'<text x="{wide / 2}" y="{high_ - 5}" text-anchor="middle">{escape(what)}</text>'
     return (
         f'<svg class="bars" viewBox="0 0 {wide} {high_}" role="img" aria-label="{escape(what or spoken)}: histogram">'
@@ -184,8 +192,10 @@ def ends_of(names: Sequence[str], colours: Sequence[str], heights: Sequence[floa
         middle = min(max(heights[j], middle + step), HIGH - BELOW - (len(order) - 1 - k + 0.5) * step)
         y, name = number(middle), escape(names[j])
         parts.append(
-            f'<line class="piece" x1="{x}" x2="{x + PIECE - 4}" y1="{y}" y2="{y}" style="{stroke_style(colours[j], j + 1)}"/>'
-            f'<foreignObject x="{x + PIECE}" y="{number(middle - LABEL_STEP / 2)}" width="{WIDE - x - PIECE}" height="{LABEL_STEP}">'
+            f'<line class="piece" x1="{x}" x2="{x + PIECE - 4}" y1="{y}" y2="{y}" '
+            f'style="{stroke_style(colours[j], j + 1)}"/>'
+            f'<foreignObject x="{x + PIECE}" y="{number(middle - LABEL_STEP / 2)}" width="{WIDE - x - PIECE}" '
+            f'height="{LABEL_STEP}">'
             f'<div class="name" title="{name}">{name}</div></foreignObject>'
         )
     return parts
@@ -201,13 +211,16 @@ def square_chart(inside: str, low: float, high: float, across: str, up: str, spo
     for value in steps_of(low, high, 3):
         place = (value - low) / (high - low) * SQUARE
         parts.append(
-            f'<text x="{SQUARE_LEFT - 4}" y="{number(SQUARE_TOP + SQUARE - place + 4)}" text-anchor="end">{value:g}</text>'
-            f'<text x="{number(SQUARE_LEFT + place)}" y="{SQUARE_TOP + SQUARE + 15}" text-anchor="middle">{value:g}</text>'
+            f'<text x="{SQUARE_LEFT - 4}" y="{number(SQUARE_TOP + SQUARE - place + 4)}" '
+            f'text-anchor="end">{value:g}</text>'
+            f'<text x="{number(SQUARE_LEFT + place)}" y="{SQUARE_TOP + SQUARE + 15}" '
+            f'text-anchor="middle">{value:g}</text>'
         )
     middle = SQUARE_LEFT + SQUARE / 2
     parts.append(f'<text x="{number(middle)}" y="{SQUARE_HIGH - 5}" text-anchor="middle">{escape(across)}</text>')
     return (
-        f'<svg viewBox="0 0 {SQUARE_WIDE} {SQUARE_HIGH}" role="img" aria-label="{spoken}"><title>{said}</title>{"".join(parts)}'
+        f'<svg viewBox="0 0 {SQUARE_WIDE} {SQUARE_HIGH}" role="img" '
+        f'aria-label="{spoken}"><title>{said}</title>{"".join(parts)}'
         f'<g transform="translate({SQUARE_LEFT} {SQUARE_TOP})">{inside}'
         f'<rect width="{SQUARE}" height="{SQUARE}" fill="none" stroke="#808080"/>'
         f'<line x1="0" y1="{SQUARE}" x2="{SQUARE}" y2="0" stroke="#808080"/></g></svg>'
@@ -215,11 +228,20 @@ def square_chart(inside: str, low: float, high: float, across: str, up: str, spo
 
 
 def lines(
-    at: np.ndarray, spectra: np.ndarray, names: Sequence[str], colours: Sequence[str], axis: str, gap: float,
-    what: str = "spectra of the endmembers", labelled: bool = True, floor: float = 0.0, values: str = "value",
+    at: np.ndarray,
+    spectra: np.ndarray,
+    names: Sequence[str],
+    colours: Sequence[str],
+    axis: str,
+    gap: float,
+    what: str = "spectra of the endmembers",
+    labelled: bool = True,
+    floor: float = 0.0,
+    values: str = "value",
     dotted: Sequence[int] = (),
-) -> str:  # fmt: skip
-    """Return spectra (L, p) over ``at`` (L,) as lines, cut where two neighbours are further apart than ``gap``; ``what`` names them.
+) -> str:
+    """Return spectra (L, p) over ``at`` (L,) as lines, cut where two neighbours are further apart than ``gap``;
+    ``what`` names them.
 
     The axis of ``values`` begins at ``floor``, or below. Those that are ``dotted`` are dots over the lines.
     """
@@ -271,8 +293,16 @@ def lines(
 
 # Columns of the table of endmembers; the last three only for extracted ones.
 COLUMNS = (
-    "endmember", "class", "pixel", "mean", "largest", "above 1 %", "nearest other", "leads in", "pixels beyond the facet opposite",
-)  # fmt: skip
+    "endmember",
+    "class",
+    "pixel",
+    "mean",
+    "largest",
+    "above 1 %",
+    "nearest other",
+    "leads in",
+    "pixels beyond the facet opposite",
+)
 # The most endmembers or classes whose maps and spectra are shown: those with the largest means.
 MOST_SHOWN = 48
 
@@ -300,15 +330,22 @@ def spectra_section(run: FinishedRun) -> str:
     more = f"<p>These have the largest means; {left_out} more are in STEM_endmembers.csv.</p>" if left_out > 0 else ""
     source = text(run.report.get("endmembers", {}).get("source", ""))
     return (
-        f"<h2>Endmembers</h2>{chart}<p class=quiet>{source}; {len(used)} bands in use{left_by(quality)}</p>{other_set(simplex)}"
+        f"<h2>Endmembers</h2>{chart}<p class=quiet>{source}; {len(used)} bands in "
+        f"use{left_by(quality)}</p>{other_set(simplex)}"
         f"{table(COLUMNS if quality else COLUMNS[:6], rows, 3)}{more}"
     )
 
 
 def chart_of(
-    run: FinishedRun, values: np.ndarray, names: Sequence[str], colours: Sequence[str], what: str = "spectra of the endmembers",
-    labelled: bool = True, what_values: str = "value", dotted: Sequence[int] = (),
-) -> str:  # fmt: skip
+    run: FinishedRun,
+    values: np.ndarray,
+    names: Sequence[str],
+    colours: Sequence[str],
+    what: str = "spectra of the endmembers",
+    labelled: bool = True,
+    what_values: str = "value",
+    dotted: Sequence[int] = (),
+) -> str:
     """Return values of the bands in use (L, p) as lines, cut at bands that are not; see `unmix.pages.parts.lines` for the rest."""
     count, waves = len(values), run.endmembers().wavelengths
     if waves is not None and len(waves) != count:
@@ -356,7 +393,10 @@ def other_set(simplex: dict[str, Any]) -> str:
     if not others or simplex.get("differ") is None:
         return ""
     how = "explains the scene as well" if simplex.get("close") else "explains the scene less well"
-    return f"<p>Another set of spectra, by {text(others[0])}, {how}: its fractions differ by {simplex['differ']:.2g} on average.</p>"
+    return (
+        f"<p>Another set of spectra, by {text(others[0])}, {how}: its fractions differ by {simplex['differ']:.2g} on "
+        "average.</p>"
+    )
 
 
 def cover(one: dict[str, Any]) -> list[str]:

@@ -13,7 +13,8 @@ from ..errors import MethodError
 from ..io import NODATA, Cube, by_pixel, cut, read_blocks
 from ..io.formats.written_by import PNG_SOFTWARE
 
-# Viridis and magma (Smith and van der Walt 2015, public domain) at 25 places; between the places colours are linear, to 4 of 255.
+# Viridis and magma (Smith and van der Walt 2015, public domain) at 25 places; between the places colours are linear, to
+# 4 of 255.
 VIRIDIS = (
     "440154 471063 481f70 472d7b 443983 404688 3b528b 365d8d 31688e 2c728e 287c8e 24868e 21918c 1f9a8a 20a486 "
     "28ae80 35b779 48c16e 5ec962 75d054 90d743 addc30 c8e020 e5e419 fde725"
@@ -24,14 +25,23 @@ MAGMA = (
 )
 # Differences: blue below zero, white, red above; RdBu of ColorBrewer (Brewer 2003, Apache licence), turned round.
 DIFFERENCES = "053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f"
-# Lines and classes, found by a search: each has a contrast of 3 and more with a page and its fields, light and dark, and any two differ
-# by 38 in CIELAB, and by 18 as people with deuteranopia or protanopia see them (tests/pages/test_colours.py). Those of Okabe and Ito
-# (2008) differ by 26 and 17, and three of them have less contrast with white. More than ten are told apart by dashes as well: any two
-# of fifteen that have one dash differ by 15 as those people see them, of twenty by 10; others may differ by less than 1.
+# Lines and classes, found by a search: each has a contrast of 3 and more with a page and its fields, light and dark,
+# and any two differ by 38 in CIELAB, and by 18 as people with deuteranopia or protanopia see them
+# (tests/pages/test_colours.py). Those of Okabe and Ito (2008) differ by 26 and 17, and three of them have less contrast
+# with white. More than ten are told apart by dashes as well: any two of fifteen that have one dash differ by 15 as
+# those people see them, of twenty by 10; others may differ by less than 1.
 CLASSES = (
-    (0, 120, 156), (252, 36, 24), (168, 0, 252), (72, 120, 84), (120, 132, 216), (36, 144, 12), (156, 108, 252), (228, 0, 84),
-    (192, 120, 144), (204, 0, 144),
-)  # fmt: skip
+    (0, 120, 156),
+    (252, 36, 24),
+    (168, 0, 252),
+    (72, 120, 84),
+    (120, 132, 216),
+    (36, 144, 12),
+    (156, 108, 252),
+    (228, 0, 84),
+    (192, 120, 144),
+    (204, 0, 144),
+)
 # Lengths of strokes and of gaps, in pixels, of the first, second, … line; the first is whole.
 DASHES: tuple[tuple[int, ...], ...] = ((), (7, 3), (2, 2), (8, 3, 2, 3), (12, 3, 2, 3, 2, 3))
 # Lines that are no material: zero, residuals.
@@ -110,7 +120,8 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 def png(image: np.ndarray, palette: np.ndarray | None = None) -> bytes:
     """Return an image as the bytes of a PNG file.
 
-    It is (h, w, 4), uint8: red, green, blue and opacity; or with a palette (n, 4) of such colours the number of each pixel's, (h, w).
+    It is (h, w, 4), uint8: red, green, blue and opacity; or with a palette (n, 4) of such colours the number of each
+    pixel's, (h, w).
     """
     height, width = image.shape[:2]
     indexed = palette is not None
@@ -209,13 +220,20 @@ class Canvas:
 
 
 def views_of(
-    cube: Cube, bands: Sequence[int], names: Sequence[str], most: int, low: float | Sequence[float] = 0.0,
-    high: float | Sequence[float] = 1.0, summed: bool = False, areas: Callable[[slice], np.ndarray] | None = None,
-) -> list[MapView]:  # fmt: skip
-    """Return views of some bands of a map, called ``names``, and where ``summed`` of the sum of all; read once, a block at a time.
+    cube: Cube,
+    bands: Sequence[int],
+    names: Sequence[str],
+    most: int,
+    low: float | Sequence[float] = 0.0,
+    high: float | Sequence[float] = 1.0,
+    summed: bool = False,
+    areas: Callable[[slice], np.ndarray] | None = None,
+) -> list[MapView]:
+    """Return views of some bands of a map, called ``names``, and where ``summed`` of the sum of all; read once, a block
+    at a time.
 
-    ``most`` is the longest side of a picture; ``low`` and ``high`` are the ends of the histograms, of each or of all; those of the sum
-    are 0 and 1. ``areas`` returns those of the pixels of some lines, m².
+    ``most`` is the longest side of a picture; ``low`` and ``high`` are the ends of the histograms, of each or of all;
+    those of the sum are 0 and 1. ``areas`` returns those of the pixels of some lines, m².
     """
     canvas = Canvas(cube.lines, cube.samples, most)
     ends = np.broadcast_to(np.array([low, high], float).reshape(2, -1), (2, len(names))).T.tolist()
@@ -254,10 +272,11 @@ def thinned_lines(lines: int, samples: int, most: int = LONGEST_SIDE) -> tuple[s
 
 
 def bands_shown(names: Sequence[str], sums: Sequence[float], rgb: str | None = None) -> list[int]:
-    """Return the numbers of the bands that are shown as red, green and blue: those of ``rgb``, or with the three largest ``sums``.
+    """Return the numbers of the bands that are shown as red, green and blue: those of ``rgb``, or with the three
+    largest ``sums``.
 
-    ``names`` are the endmembers or classes; ``rgb`` is one to three of them, separated by commas. `MethodError` where there is no such
-    name, or there are more than three.
+    ``names`` are the endmembers or classes; ``rgb`` is one to three of them, separated by commas. `MethodError` where
+    there is no such name, or there are more than three.
     """
     if rgb is None:
         order = sorted(range(len(names)), key=lambda j: -sums[j])
@@ -273,7 +292,8 @@ def bands_shown(names: Sequence[str], sums: Sequence[float], rgb: str | None = N
 
 
 def of_shares(values: np.ndarray, masked: np.ndarray) -> bytes:
-    """Return one to three maps (n, h, w) as red, green and blue, as a PNG file; pixels are clear where ``masked`` (h, w).
+    """Return one to three maps (n, h, w) as red, green and blue, as a PNG file; pixels are clear where ``masked`` (h,
+    w).
 
     0 is dark and 1 bright, and what is beyond is clipped; one map alone is grey.
     """
@@ -298,8 +318,9 @@ def of_largest(numbers: np.ndarray, shares: np.ndarray, masked: np.ndarray) -> b
 def picture(read: Callable[[str, Sequence[int]], np.ndarray], maps: Container[str], bands: Sequence[int]) -> bytes:
     """Return the picture of a run.
 
-    ``read(name, bands)`` returns some bands of a map, (n, h, w), as thin as the picture. Of the run's ``maps`` sums by class are shown
-    where there are any, and where only the largest abundances were written, these; ``bands`` as of `bands_shown`.
+    ``read(name, bands)`` returns some bands of a map, (n, h, w), as thin as the picture. Of the run's ``maps`` sums by
+    class are shown where there are any, and where only the largest abundances were written, these; ``bands`` as of
+    `bands_shown`.
     """
     masked = read("rmse", [0])[0] == NODATA
     if "index" in maps:
@@ -309,7 +330,8 @@ def picture(read: Callable[[str, Sequence[int]], np.ndarray], maps: Container[st
 
 
 def browse_of(maps: Mapping[str, Any], bands: Sequence[int]) -> bytes:
-    """Return the browse image of a run, at most `LONGEST_SIDE` pixels wide and high: of larger scenes every k-th line and sample.
+    """Return the browse image of a run, at most `LONGEST_SIDE` pixels wide and high: of larger scenes every k-th line
+    and sample.
 
     ``maps`` are the run's, (lines, bands, samples), or what can be sliced like them; ``bands`` as of `bands_shown`.
     """

@@ -15,8 +15,8 @@ from .pictures import GREY, hex_of, thin_bands, thinned_lines
 
 # Longest side of the thinned maps among whose pixels some are chosen; most endmembers of which one is shown.
 SIDE, MOST_MATERIALS = 400, 4
-# Pixels with the largest RMSE, of one in twenty, whose residuals are compared; groups that are shown, the fewest pixels of one, and the
-# cosine from which on two residuals are of one shape.
+# Pixels with the largest RMSE, of one in twenty, whose residuals are compared; groups that are shown, the fewest pixels
+# of one, and the cosine from which on two residuals are of one shape.
 MOST_COMPARED, MOST_GROUPS, FEWEST_OF_GROUP, ONE_SHAPE = 64, 3, 4, 0.85
 # Most endmembers of a pixel that are named, and the least share of its sum that one has.
 MOST_NAMED, LEAST_SHARE = 4, 0.01
@@ -177,6 +177,7 @@ def figure_of(run: FinishedRun, model: RunModel, pixel: Pixel) -> str:
     made = ", ".join(f"{shown[j]:.2f} {text(model.library.names[j])}" for j in order) or "nothing"
     misfit = percent(float(np.linalg.norm(y - modelled)) / length) if length > 0 else "all"
     return (
-        f"<figure><figcaption><b>{text(pixel.why)}</b>: line {pixel.line}, sample {pixel.sample}; {made}; {misfit} of the spectrum is "
+        f"<figure><figcaption><b>{text(pixel.why)}</b>: line {pixel.line}, sample {pixel.sample}; {made}; {misfit} of "
+        "the spectrum is "
         f"left</figcaption>{chart}</figure>"
     )

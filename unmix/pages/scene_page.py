@@ -32,12 +32,12 @@ from .parts import (
 from .pictures import MAGMA, VIRIDIS, MapView, picture, ramp, thin_bands, views_of
 from .pixels import pixels_section
 
-# Most maps, and the longest side of their pictures for up to that number; side of the picture of three maps: a page stays below 2 MB,
-# even of noise, which cannot be compressed.
+# Most maps, and the longest side of their pictures for up to that number; side of the picture of three maps: a page
+# stays below 2 MB, even of noise, which cannot be compressed.
 SIDES = ((4, 400), (9, 288), (16, 216), (48, 136))
 PICTURE = 320
-# The most standard deviations that are shown, those of the largest means; the longest side of their maps; the validity from which on
-# its colour stays the same.
+# The most standard deviations that are shown, those of the largest means; the longest side of their maps; the validity
+# from which on its colour stays the same.
 MOST_DEVIATIONS, SIGMA_SIDE, HIGHEST_VALIDITY = 9, 136, 5.0
 # Maps that are shown at once; others are folded.
 MOST_OPEN = 12
@@ -61,19 +61,31 @@ def verdict(report: dict[str, Any]) -> str:
     parts = [fit_in_words(fit, share)] if len(fit) >= 3 else []
     mean = report.get("fit", {}).get("mean_rmse")
     parts += [] if mean is None else [f"Mean RMSE, in the unit of the scene: {float(mean):.3g}."]
-    counts = [f"{pixels[kind]} {what}" for kind, what in (
-        ("masked", "masked"), ("partly_nodata", "with some bands missing"), ("rescued", "solved again in double-double"),
-    ) if pixels.get(kind)]  # fmt: skip
+    counts = [
+        f"{pixels[kind]} {what}"
+        for kind, what in (
+            ("masked", "masked"),
+            ("partly_nodata", "with some bands missing"),
+            ("rescued", "solved again in double-double"),
+        )
+        if pixels.get(kind)
+    ]
     parts += [", ".join([f"{solved} pixels solved", *counts]) + "."]
     searched = (one.best for name, one in searches().items() if name in report)
     best = next(searched, "each answer is the best that the model allows")
-    proof = [] if certified is None else [
-        f"{certified} of {solved} pixels certified: {best} (worst κ "
-        f"{report.get('worst_kappa', 0):.1e}, worst δ {report.get('worst_delta') or 0:.1e}). Whether the model is right, the fit says.",
-    ]  # fmt: skip
+    proof = (
+        []
+        if certified is None
+        else [
+            f"{certified} of {solved} pixels certified: {best} (worst κ "
+            f"{report.get('worst_kappa', 0):.1e}, worst δ {report.get('worst_delta') or 0:.1e}). Whether the model is "
+            "right, the fit says.",
+        ]
+    )
     if "spatial" in report:
         proof.append(
-            f"All abundances together are proved: their cost is at most {report['spatial']['gap']:.1e} of it above the least possible."
+            f"All abundances together are proved: their cost is at most {report['spatial']['gap']:.1e} of it above the "
+            "least possible."
         )
     if pixels.get("fit_certified"):
         proof.append(f"{pixels['fit_certified']} pixels: only the fit is certified; other abundances may fit as well.")
@@ -101,8 +113,10 @@ def fit_in_words(fit: dict[str, float], share: float) -> str:
     word = "well" if median <= GOOD else "fairly" if median <= FAIR else "poorly"
     word += f", {percent(share)} of them poorly" if median <= FAIR and share > SOME_POOR else ""
     return (
-        f"<strong>The endmembers explain the pixels {word}</strong>: of the spectrum of the median pixel they leave {percent(median)} "
-        f"(relative RMSE), of one pixel in twenty more than {percent(fit['percentile_95'])}, of the worst {percent(fit['maximum'])}."
+        f"<strong>The endmembers explain the pixels {word}</strong>: of the spectrum of the median pixel they leave "
+        f"{percent(median)} "
+        f"(relative RMSE), of one pixel in twenty more than {percent(fit['percentile_95'])}, of the worst "
+        f"{percent(fit['maximum'])}."
     )
 
 
@@ -295,13 +309,15 @@ def scene_page(run: FinishedRun) -> str:
             else ""
         )
         sections.append(
-            f'<h2>{text(heading)}</h2><p class="quiet small">Largest mean first; colours of each between its own ends.</p>'
+            f'<h2>{text(heading)}</h2><p class="quiet small">Largest mean first; colours of each between its own '
+            "ends.</p>"
             f'<div class="maps">{"".join(figures[:MOST_OPEN])}</div>{more}'
         )
     if run.has("scale"):
         what = "The divisor of fractions: the brightness of a pixel beside that of the spectra."
         sections.append(
-            f'<h2>Scale</h2><p class="quiet">{what}</p><div class="top"><div>{common_figure(run, "scale", "scale", 1.0)}</div></div>'
+            f'<h2>Scale</h2><p class="quiet">{what}</p><div '
+            f'class="top"><div>{common_figure(run, "scale", "scale", 1.0)}</div></div>'
         )
     try:
         spectra = pixels_section(run) + residual_section(run) + spectra_section(run)
@@ -311,14 +327,23 @@ def scene_page(run: FinishedRun) -> str:
     record = json.dumps(
         {key: value for key, value in report.items() if key not in ("digests", "sizes")}, indent=1, ensure_ascii=False
     )
-    body = "\n".join([
-        f"<h1>{text(run.stem.name)}</h1>", verdict(report), f'<p class="quiet">{about}{". " * bool(place)}{place}</p>',
-        f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', amounts, spectra, *sections,
-        *(one.section(run) for name, one in in_runs().items() if isinstance(report.get(name), dict)),
-        *(one.section(run) for name, one in own_maps().items() if run.has(name)), fit_section(run, sums),
-        f"<h2>Record</h2><p class=quiet>unmix {text(report.get('unmix', ''))}</p>" + (f"<pre>{text(command)}</pre>" if command else ""),
-        f"<details><summary>run.json</summary><pre>{lines_of(record)}</pre></details>",
-    ])  # fmt: skip
+    body = "\n".join(
+        [
+            f"<h1>{text(run.stem.name)}</h1>",
+            verdict(report),
+            f'<p class="quiet">{about}{". " * bool(place)}{place}</p>',
+            f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>',
+            amounts,
+            spectra,
+            *sections,
+            *(one.section(run) for name, one in in_runs().items() if isinstance(report.get(name), dict)),
+            *(one.section(run) for name, one in own_maps().items() if run.has(name)),
+            fit_section(run, sums),
+            f"<h2>Record</h2><p class=quiet>unmix {text(report.get('unmix', ''))}</p>"
+            + (f"<pre>{text(command)}</pre>" if command else ""),
+            f"<details><summary>run.json</summary><pre>{lines_of(record)}</pre></details>",
+        ]
+    )
     return document(f"{text(run.stem.name)} – unmix", body + ramps(VIRIDIS, MAGMA), "values.js")
 
 

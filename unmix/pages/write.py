@@ -17,10 +17,14 @@ FOLDER = "report.html"
 
 
 def report(
-    path: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *, overwrite: bool = False,
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    overwrite: bool = False,
     cube: str | os.PathLike[str] | None = None,
-) -> Path:  # fmt: skip
-    """Write one HTML file about a finished run, or about all runs below a folder; it needs no other file and no network.
+) -> Path:
+    """Write one HTML file about a finished run, or about all runs below a folder; it needs no other file and no
+    network.
 
     Parameters
     ----------
@@ -72,8 +76,8 @@ def refuse_other_than_html(target: Path) -> None:
 def write_page(target: Path, make: Callable[[], str], inputs: Inputs = ()) -> Path:
     """Write the page that ``make`` returns; replace only a page of ours, and none of the ``inputs``.
 
-    `MethodError` where the name does not end in .html, or an input has it; `OutputError` where the file exists and is no page of ours,
-    or cannot be written.
+    `MethodError` where the name does not end in .html, or an input has it; `OutputError` where the file exists and is
+    no page of ours, or cannot be written.
     """
     refuse_other_than_html(target)
     refuse_inputs([target], inputs)
@@ -93,8 +97,18 @@ def page_of(run: FinishedRun) -> str:
 # The most runs that are shown with a picture, and its longest side.
 MOST_PICTURES, PICTURE = 200, 96
 COLUMNS = (
-    "", "scene", "state", "method", "endmembers", "pixels", "certified", "median RMSE", "worst κ", "seconds", "warnings",
-)  # fmt: skip
+    "",
+    "scene",
+    "state",
+    "method",
+    "endmembers",
+    "pixels",
+    "certified",
+    "median RMSE",
+    "worst κ",
+    "seconds",
+    "warnings",
+)
 
 
 def row_of_run(state: State, beside: Path, folder: Path, with_picture: bool) -> tuple[int, str]:
@@ -154,6 +168,7 @@ def folder_page(folder: Path, beside: Path) -> str:
     title = text(folder.resolve().name)
     body = (
         f'<h1>{title}</h1><div class="verdict{" poor" * (failed > 0)}"><p>{says}</p></div>'
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(row for _, row in rows)}</tbody></table></div>'
+        "<div "
+        f'class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(row for _, row in rows)}</tbody></table></div>'
     )
     return document(f"{title} – unmix", body, "table.js")

@@ -39,7 +39,8 @@ ALIKE = 1e3
 WORST_CONDITION = 1e8
 # The largest error of an abundance that a dual treated as zero may cause.
 ABUNDANCE_TOLERANCE = 1e-7
-# cond(E) up to which least squares without a search is one product with a planned matrix: κ of its answers is some 1e-16 cond(E).
+# cond(E) up to which least squares without a search is one product with a planned matrix: κ of its answers is some
+# 1e-16 cond(E).
 PLANNED_UP_TO = 1e4
 
 
@@ -47,9 +48,9 @@ PLANNED_UP_TO = 1e4
 class Problem:
     """Everything that all pixels share.
 
-    Under Σa = 1, subtracting one spectrum from endmembers and pixels changes no abundance. So the mean endmember is subtracted
-    there, and a band of constant value h is added: it changes no abundance either, and gives the Gram matrix full rank, even if
-    one endmember is zero.
+    Under Σa = 1, subtracting one spectrum from endmembers and pixels changes no abundance. So the mean endmember is
+    subtracted there, and a band of constant value h is added: it changes no abundance either, and gives the Gram matrix
+    full rank, even if one endmember is zero.
 
     Attributes
     ----------
@@ -130,7 +131,8 @@ class Problem:
     def penalised(self, l1: float) -> "Problem":
         """Return the problem of minimising ``½ |y − E a|² + λ Σa``.
 
-        With a ≥ 0 this is another vector ``Eᵀy − λ`` in place of ``Eᵀy``, and nothing else: the search and its proof stay exact.
+        With a ≥ 0 this is another vector ``Eᵀy − λ`` in place of ``Eᵀy``, and nothing else: the search and its proof
+        stay exact.
 
         Parameters
         ----------
@@ -140,7 +142,8 @@ class Problem:
         Raises
         ------
         MethodError
-            Where abundances sum to one, or may be negative, another solver than active-set is asked for, or a number is out of range.
+            Where abundances sum to one, or may be negative, another solver than active-set is asked for, or a number is
+            out of range.
         """
         self.refuse("l1", float(l1))
         return replace(self, penalty=np.full(len(self.endmembers.names), float(l1)))
@@ -205,8 +208,8 @@ class Problem:
     def dual_tolerance(self) -> float:
         """The size below which a dual counts as zero, relative to |e_j| and the pixel's scale.
 
-        An ignored dual changes the abundances by up to its size times cond(E)²; 1e-12 is 100 times the rounding error of a dual,
-        and 100 times tighter than the certificate.
+        An ignored dual changes the abundances by up to its size times cond(E)²; 1e-12 is 100 times the rounding error
+        of a dual, and 100 times tighter than the certificate.
         """
         return min(1e-12, max(1e-15, ABUNDANCE_TOLERANCE / self.condition / self.condition))
 
@@ -243,10 +246,27 @@ class Problem:
             Q, lifts = np.ascontiguousarray(np.linalg.solve(self.R, Q.T).T), self.inverse.sum(axis=1)
         E = np.ascontiguousarray(self.E)  # drawn spectra are in another order, for which all would be compiled again
         return (
-            E, Q, self.R, places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
-            self.sizes, self.slopes, self.curvature, self.centre, self.blur, self.dual_tolerance, self.height**2, lifts,
-            *self.constraint.flags, self.models, self.penalty,
-        )  # fmt: skip
+            E,
+            Q,
+            self.R,
+            places,
+            self.unit_gram,
+            self.G,
+            self.inverse,
+            self.norms,
+            1.0 / self.norms,
+            self.sizes,
+            self.slopes,
+            self.curvature,
+            self.centre,
+            self.blur,
+            self.dual_tolerance,
+            self.height**2,
+            lifts,
+            *self.constraint.flags,
+            self.models,
+            self.penalty,
+        )
 
     @functools.cached_property
     def models(self) -> Any:
@@ -269,10 +289,15 @@ class Problem:
             )
         largest = float(np.nextafter(L * choice.largest_rmse**2, np.inf))
         limits = (
-            choice.min_fraction - ALLOWANCE, choice.max_fraction + ALLOWANCE,
-            choice.min_shade - ALLOWANCE, choice.max_shade + ALLOWANCE, largest, choice.fusion,
-            choice.fusion_rule == "kept", L,
-        )  # fmt: skip
+            choice.min_fraction - ALLOWANCE,
+            choice.max_fraction + ALLOWANCE,
+            choice.min_shade - ALLOWANCE,
+            choice.max_shade + ALLOWANCE,
+            largest,
+            choice.fusion,
+            choice.fusion_rule == "kept",
+            L,
+        )
         of_library = tables(self.unit_gram, self.norms, kinds, names, most)
         residual = float("inf") if choice.max_residual is None else choice.max_residual
         spectra = np.empty((0, 0)) if choice.max_residual is None else np.ascontiguousarray(self.E[:, of_library[0]])
@@ -308,9 +333,14 @@ def some_of(names: Sequence[str], most: int = 8) -> str:
 
 
 def plan_problem(
-    endmembers: Endmembers, method: Method, solver: Solver, scene: Scene | None = None, mesma: ModelChoice | None = None,
-    warns: bool = True, steps: Sequence[Step] = (),
-) -> Problem:  # fmt: skip
+    endmembers: Endmembers,
+    method: Method,
+    solver: Solver,
+    scene: Scene | None = None,
+    mesma: ModelChoice | None = None,
+    warns: bool = True,
+    steps: Sequence[Step] = (),
+) -> Problem:
     """Factor the endmembers; refuse those that allow no exact solution.
 
     Parameters
@@ -330,8 +360,8 @@ def plan_problem(
     Raises
     ------
     LibraryError
-        Where there are more endmembers than bands, one is zero (unless Σa = 1) or of a length outside of 1e-30 to 1e30, or cond(E) is
-        above 1e8; the message names the collinear endmembers.
+        Where there are more endmembers than bands, one is zero (unless Σa = 1) or of a length outside of 1e-30 to 1e30,
+        or cond(E) is above 1e8; the message names the collinear endmembers.
     """
     bands = Bands.of(np.arange(len(endmembers.matrix))) if scene is None else scene.bands
     plain = bands, endmembers.with_shade() if method.constraint.has_shade else endmembers
@@ -342,7 +372,8 @@ def plan_problem(
     L, p = endmembers.matrix.shape
     if p > L and not solver.any_rank:
         raise LibraryError(
-            f"{endmembers.source}: {p} endmembers for {L} bands; solver '{solver.name}' takes at most as many as bands; use fewer, "
+            f"{endmembers.source}: {p} endmembers for {L} bands; solver '{solver.name}' takes at most as many as "
+            "bands; use fewer, "
             f"or {without_rank(method)}"
         )
     from_mean = method.constraint.sum_to_one and not solver.as_given
@@ -354,7 +385,8 @@ def plan_problem(
     extended = np.vstack([E, np.full(p, height)]) if from_mean else E
     if not full_rank and not solver.any_rank:
         raise LibraryError(
-            f"{endmembers.source}: nearly collinear endmembers, cond(E) = {condition:.1e}: {some_of(culprits)}: above the limit of "
+            f"{endmembers.source}: nearly collinear endmembers, cond(E) = {condition:.1e}: {some_of(culprits)}: above "
+            "the limit of "
             f"{WORST_CONDITION:g}; leave one of them out, or use {without_rank(method)}"
         )
     Q, R, inverse = (np.empty((0, 0)),) * 3 if solver.any_rank else factors(extended)
@@ -401,7 +433,8 @@ def faults_of(problem: Problem) -> Iterator[str]:
     L, p = problem.endmembers.matrix.shape
     if problem.collinear and not problem.mesma and (p <= L or not problem.solver.any_rank):
         yield (
-            f"nearly collinear endmembers, cond(E) = {problem.condition:.1e}: {some_of(problem.collinear)}: noise may grow that "
+            f"nearly collinear endmembers, cond(E) = {problem.condition:.1e}: {some_of(problem.collinear)}: noise may "
+            "grow that "
             "many times; merge them or leave one out"
         )
 

@@ -11,12 +11,14 @@ MOST_PRODUCTS = 10**6
 
 
 def slopes_of_dual(E: np.ndarray, norms: np.ndarray, is_penalised: bool) -> np.ndarray:
-    """Return ``e_jᵀc``, (p,), for endmembers E (L, p) of lengths norms (p,); c has length 1 and a positive product with all.
+    """Return ``e_jᵀc``, (p,), for endmembers E (L, p) of lengths norms (p,); c has length 1 and a positive product with
+    all.
 
-    c points to the point of the hull of the unit endmembers that is nearest to zero: no e_jᵀc/|e_j| is below its distance. Columns that
-    make that point zero, as a background of either sign does, are left out: c is orthogonal to them, and their entries are −1/(σ|e_j|),
-    σ the least singular value above 0 of these columns at unit length. Whichever columns are left out, the point is one of the dual
-    problem. All entries are 0 where there are such columns, and a penalty, whose dual points are others, or no such σ.
+    c points to the point of the hull of the unit endmembers that is nearest to zero: no e_jᵀc/|e_j| is below its
+    distance. Columns that make that point zero, as a background of either sign does, are left out: c is orthogonal to
+    them, and their entries are −1/(σ|e_j|), σ the least singular value above 0 of these columns at unit length.
+    Whichever columns are left out, the point is one of the dual problem. All entries are 0 where there are such
+    columns, and a penalty, whose dual points are others, or no such σ.
     """
     unit, slopes, least = E / norms, np.zeros(len(norms)), 1.0
     held = slopes > 0.0
@@ -47,10 +49,11 @@ def nearest_of_hull(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def column_space(columns: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return a basis (L, r) of columns (L, k), and the least singular value above 0 of the same at ``unit`` length (L, k).
+    """Return a basis (L, r) of columns (L, k), and the least singular value above 0 of the same at ``unit`` length (L,
+    k).
 
-    That value is 0 where it is below rounding and the columns do not depend on each other exactly: x and −x/3 that is rounded have a
-    mixture of the size of a rounding, and in exact arithmetic the optimum takes 1e16 of it.
+    That value is 0 where it is below rounding and the columns do not depend on each other exactly: x and −x/3 that is
+    rounded have a mixture of the size of a rounding, and in exact arithmetic the optimum takes 1e16 of it.
     """
     basis, values, _ = np.linalg.svd(unit, full_matrices=False)
     rounding = blur_of(len(unit)) * max(1, unit.shape[1])

@@ -8,7 +8,8 @@ from ..library import Endmembers
 
 # Bands over which the products of 22-bit numbers can be summed exactly.
 EXACT_BANDS = 2048
-# A spectrum whose length is below this share of the median of all is nearly black: the abundance of it may be thousands.
+# A spectrum whose length is below this share of the median of all is nearly black: the abundance of it may be
+# thousands.
 NEARLY_BLACK = 1e-3
 # Endmembers of a length between these keep every product of the certificate within float64's range.
 SHORTEST, LONGEST = 1e-30, 1e30
@@ -79,8 +80,8 @@ def closest_pair(endmembers: Endmembers) -> tuple[str, ...]:
 
 
 def centred(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the endmembers less their mean, the mean, and the value of the constant band: a power of 2, such that the singular
-    value of its direction is near the quadratic mean of all others."""
+    """Return the endmembers less their mean, the mean, and the value of the constant band: a power of 2, such that the
+    singular value of its direction is near the quadratic mean of all others."""
     shift = matrix.mean(axis=1)
     E = np.ascontiguousarray(matrix - shift[:, None])
     size = float(np.linalg.norm(E))
@@ -88,9 +89,11 @@ def centred(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 def gram_matrix(E: np.ndarray) -> np.ndarray:
-    """Return EᵀE, each entry right to two units of its rounding relative to the lengths of its columns (a plain product: to L units).
+    """Return EᵀE, each entry right to two units of its rounding relative to the lengths of its columns (a plain
+    product: to L units).
 
-    E is the sum of two parts, of which the first has 22 bits a number, so that its products and their sums over 2048 bands are exact.
+    E is the sum of two parts, of which the first has 22 bits a number, so that its products and their sums over 2048
+    bands are exact.
     """
     largest = np.maximum(np.abs(E).max(axis=0), np.finfo(float).tiny * 2.0**64)
     grid = 2.0 ** (np.ceil(np.log2(largest)) - 21)

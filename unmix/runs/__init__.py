@@ -32,8 +32,8 @@ def run(
     command : sequence of str, optional
         The command line, for ``run.json``.
     **options
-        The fields of `unmix.Options`, such as ``method="nnls"`` or ``endmembers="library.csv"``, and of `unmix.ReadOptions`, such
-        as ``bands="1-50,60"`` or ``lines="100:200"``.
+        The fields of `unmix.Options`, such as ``method="nnls"`` or ``endmembers="library.csv"``, and of
+        `unmix.ReadOptions`, such as ``bands="1-50,60"`` or ``lines="100:200"``.
 
     Returns
     -------
@@ -43,7 +43,8 @@ def run(
     Raises
     ------
     UnmixError
-        See `unmix.errors`; no output has its final name then. Finished lines are kept, and the same call continues after them.
+        See `unmix.errors`; no output has its final name then. Finished lines are kept, and the same call continues
+        after them.
     """
     chosen = Options.of(**options)
     executor = Executor(chosen)

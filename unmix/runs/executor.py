@@ -26,7 +26,8 @@ Progress = Callable[[JobProgress], None]
 
 
 class Executor:
-    """This process and its device, which is opened when it is first used: the scene's first bytes are being read ahead by then.
+    """This process and its device, which is opened when it is first used: the scene's first bytes are being read ahead
+    by then.
 
     Parameters
     ----------
@@ -111,9 +112,15 @@ LARGE = 10**9
 
 
 def fill(
-    scene: Cube, problem: Problem, block_plan: BlockPlan, maps: dict[str, int], outputs: Outputs, options: Options,
-    executor: Executor, progress: Progress | None,
-) -> tuple[Summary, Seconds]:  # fmt: skip
+    scene: Cube,
+    problem: Problem,
+    block_plan: BlockPlan,
+    maps: dict[str, int],
+    outputs: Outputs,
+    options: Options,
+    executor: Executor,
+    progress: Progress | None,
+) -> tuple[Summary, Seconds]:
     """Begin or continue the maps, and let the executor fill them.
 
     Parameters
@@ -133,7 +140,8 @@ def fill(
     size = scene.lines * scene.samples * pixel
     if size > LARGE and options.top is None and maps.get("abundance", 0) > sum(maps.values()) / 2:
         log.info(
-            f"{scene.path}: writes {size / 1e9:.1f} GB, {maps['abundance']} abundances a pixel; `top` writes the largest only"
+            f"{scene.path}: writes {size / 1e9:.1f} GB, {maps['abundance']} abundances a pixel; `top` writes the "
+            "largest only"
         )
     # Work files and the files converted from them are on disk together until all are made.
     times = 2 if outputs.form.convert else 1

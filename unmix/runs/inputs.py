@@ -203,9 +203,12 @@ class Inputs:
         noise = None if options.noise in ("auto", "none") else options.noise
         weights = None if options.weights == "noise" else options.weights
         tables = {
-            "classes": table, "noise": noise, "weights": weights, "background": options.background,
+            "classes": table,
+            "noise": noise,
+            "weights": weights,
+            "background": options.background,
             "allowed": options.allowed,
-        }  # fmt: skip
+        }
         outputs = list(outputs)
         refuse_inputs(outputs, inputs_of(cube, library=library, **tables) + inputs_of(library=options.shade))
         for feature in asked(options).values():
@@ -248,7 +251,8 @@ class Inputs:
         _, bands, _ = self.scene
         if np.any(bands.gain != 1.0) or np.any(bands.offset != 0.0):
             raise InputError(
-                f"{self.scene.cube.path}: its values are scaled, and counts are as they are stored; set `scale` 1 if they are counts"
+                f"{self.scene.cube.path}: its values are scaled, and counts are as they are stored; set `scale` 1 if "
+                "they are counts"
             )
         if self.options.background is None:
             return np.zeros(len(bands.index))
@@ -327,7 +331,8 @@ class Inputs:
             return endmembers
         names = [name for name, bands in zip(endmembers.names, above.T) if bands.any()]
         log.warning(
-            f"{self.scene.cube.path}: {names[0]} has an albedo above 1 in {int(above.any(axis=1).sum())} bands, which is taken to be 1"
+            f"{self.scene.cube.path}: {names[0]} has an albedo above 1 in {int(above.any(axis=1).sum())} bands, which "
+            "is taken to be 1"
         )
         return replace(endmembers, matrix=np.minimum(endmembers.matrix, 1.0))
 
@@ -341,8 +346,8 @@ class Inputs:
     def as_given(self, endmembers: Endmembers, keep: Callable[[Endmembers], Endmembers]) -> Endmembers:
         """Return the endmembers as they were given or extracted, shade included: before anything changes them.
 
-        Where windows of bands are tied (`tie`), the library is read again, and ``keep`` returns the endmembers of it that a regression
-        selected; albedo becomes reflectance again.
+        Where windows of bands are tied (`tie`), the library is read again, and ``keep`` returns the endmembers of it
+        that a regression selected; albedo becomes reflectance again.
         """
         scene, options, shade = self.scene.unchanged(), self.options, self.shade
         cube = self.scene.cube
@@ -376,7 +381,8 @@ def refuse_weights(weights: np.ndarray, path: str | os.PathLike[str] | None) -> 
     """Raise `InputError` where weights differ so much that the lightest bands would be rounding."""
     if not weights.min() > LIGHTEST * weights.max():
         raise InputError(
-            f"{path}: the weights of two bands differ more than {1 / LIGHTEST:g} times; leave a band out with `bands` in place of a "
+            f"{path}: the weights of two bands differ more than {1 / LIGHTEST:g} times; leave a band out with `bands` "
+            "in place of a "
             "weight near 0"
         )
 
@@ -404,6 +410,7 @@ def refuse_other_units(choice: ModelChoice, library: Endmembers) -> None:
     has_defaults = choice.fusion == default.fusion or (choice.limits == "viper" and choice.max_rmse is None)
     if largest > BRIGHTEST and has_defaults:
         raise MethodError(
-            f"`fusion` {choice.fusion} and the other thresholds are in reflectance from 0 to 1, but {library.source} reaches "
+            f"`fusion` {choice.fusion} and the other thresholds are in reflectance from 0 to 1, but {library.source} "
+            "reaches "
             f"{largest:g}; divide with `scale` and `library_scale`, or set `fusion` and `max_rmse` in its unit"
         )

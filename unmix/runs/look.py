@@ -20,14 +20,15 @@ MOST_TOLD = 256
 FEWEST_PIXELS, MOST_ENDMEMBERS = 64, 48
 # Sums of abundances are reported if noise explains no more than this part of their variation.
 MOST_NOISE_PART = 0.1
-# Residuals are noise where the correlation of neighbouring bands is at most this. It is 0.72 and 0.87 on Jasper Ridge and Samson; of
-# synthetic scenes at 10 to 30 dB it is −0.03, and 0.27 to 0.31 where at 30 dB one of six endmembers is missing.
+# Residuals are noise where the correlation of neighbouring bands is at most this. It is 0.72 and 0.87 on Jasper Ridge
+# and Samson; of synthetic scenes at 10 to 30 dB it is −0.03, and 0.27 to 0.31 where at 30 dB one of six endmembers is
+# missing.
 MOST_ALIKE = 0.15
-# Noise can be told from spectra where these are smooth over neighbouring bands, of which there are enough: of spectra less their mean,
-# this much of a band's value is its neighbour's, too. Of broad bands neither noise nor spectra are.
+# Noise can be told from spectra where these are smooth over neighbouring bands, of which there are enough: of spectra
+# less their mean, this much of a band's value is its neighbour's, too. Of broad bands neither noise nor spectra are.
 FEWEST_BANDS, SMOOTH = 20, 0.5
-# The share of the squares of a scene's values that is of values below 0 from which on they are not those of light: of minimum noise
-# fractions it is a half, of reflectance with noise some per cent.
+# The share of the squares of a scene's values that is of values below 0 from which on they are not those of light: of
+# minimum noise fractions it is a half, of reflectance with noise some per cent.
 BOTH_SIGNS = 0.2
 
 
@@ -72,8 +73,8 @@ class Look:
     Attributes
     ----------
     negative, far_below : arrays (p,), float64
-        Shares of the pixels whose unconstrained abundance is negative, and that are below −5 % of the pixel, of spectra at unit length;
-        NaN for a spectrum that is zero.
+        Shares of the pixels whose unconstrained abundance is negative, and that are below −5 % of the pixel, of spectra
+        at unit length; NaN for a spectrum that is zero.
     unit : array (L, k), float64
         The endmembers that are not zero, at unit length.
     Y : array (N, L), float64
@@ -83,12 +84,14 @@ class Look:
     noise : array (N,), float64
         The standard deviation of a band, of these.
     sums : (float, float), optional
-        The 5th and the 95th percentile of the sum of a pixel's unconstrained abundances; None where noise alone could vary it.
+        The 5th and the 95th percentile of the sum of a pixel's unconstrained abundances; None where noise alone could
+        vary it.
     of_noise : (float, float), optional
-        The median and the 95th percentile of the relative RMSE that noise alone gives, where residuals are noise: those of neighbouring
-        bands do not resemble each other, though those of spectra do. Else None.
+        The median and the 95th percentile of the relative RMSE that noise alone gives, where residuals are noise: those
+        of neighbouring bands do not resemble each other, though those of spectra do. Else None.
     level : float, optional
-        The median of the sums, where three in four are on its side of one, and neither noise nor misfits are the cause. Else None.
+        The median of the sums, where three in four are on its side of one, and neither noise nor misfits are the cause.
+        Else None.
     faint : float
         The part of the poorly fitted pixels that are merely dark; see `unmix.runs.faint`.
     """

@@ -57,7 +57,10 @@ class ScenePlan:
 def said_of_answer(options: Options) -> str:
     """Return the message about the choices of a run without a method."""
     if options.normalize == "none":
-        return f"without `method`: {options.method}, whose abundances need not sum to one; those of `method` fcls and pcls are shares"
+        return (
+            f"without `method`: {options.method}, whose abundances need not sum to one; those of `method` fcls and "
+            "pcls are shares"
+        )
     answer = f"without `method`: {options.method}, {DESCRIPTIONS[str(options.normalize)]}"
     if options.endmembers is not None:
         return f"{answer}, whatever a pixel's brightness"
@@ -97,19 +100,30 @@ class SceneRun:
     """
 
     def __init__(
-        self, cube: str | os.PathLike[str], options: Options, executor: Executor, progress: Progress | None,
-        command: Sequence[str] | None, warnings: list[str], target: Path | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        cube: str | os.PathLike[str],
+        options: Options,
+        executor: Executor,
+        progress: Progress | None,
+        command: Sequence[str] | None,
+        warnings: list[str],
+        target: Path | None = None,
+    ) -> None:
         self.began = time.perf_counter()
         self.given, self.repeatable, options = options, options.repeatable(), options.for_scene(cube)
         self.options, self.executor, self.progress, self.command, self.warnings = (
-            options, executor, progress, command, warnings
-        )  # fmt: skip
+            options,
+            executor,
+            progress,
+            command,
+            warnings,
+        )
         self.scene, self.is_flat = open_scene(cube, options.reading, True), False
         self.cube = self.scene.cube
         if options.ortho and self.cube.placement is None:
             raise MethodError(
-                f"`ortho`: {self.cube.path} has no lookup table to place its pixels on a map; only EMIT's files have one"
+                f"`ortho`: {self.cube.path} has no lookup table to place its pixels on a map; only EMIT's files have "
+                "one"
             )
         self.folder = folder_for(options.out_dir, self.cube.path)
         self.suffixes = suffixes_of(
@@ -204,10 +218,21 @@ class SceneRun:
             tested = problem.constraint.may_cost_fit and suspects_sum(summary)
             look, both_signs = self.look(problem, summary)
         report = report_of(
-            self.scene, problem, self.executor.name, summary, seconds, block_plan, options, passes, self.command,
-            cost_in_scene(cube, problem) if tested else None, look, max((part.lacking for part in self.parts.values()), default=0.0),
-            self.is_flat, both_signs,
-        )  # fmt: skip
+            self.scene,
+            problem,
+            self.executor.name,
+            summary,
+            seconds,
+            block_plan,
+            options,
+            passes,
+            self.command,
+            cost_in_scene(cube, problem) if tested else None,
+            look,
+            max((part.lacking for part in self.parts.values()), default=0.0),
+            self.is_flat,
+            both_signs,
+        )
         for said in (part.said for part in self.parts.values() if part.said):
             log.warning(f"{cube.stem}: {said}")
         report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
@@ -333,10 +358,15 @@ class SceneRun:
         """Return entries of the record that `unmix.runs.record.report.report_of` lacks: the request, and its results."""
         cube, options = self.cube, self.options
         report: dict[str, Any] = {
-            "asked": self.request, "identity": self.inputs.watch.identity, "format": options.format,
-            "options": self.repeatable, "top": options.top, "warnings": self.warnings, "by": options.by,
+            "asked": self.request,
+            "identity": self.inputs.watch.identity,
+            "format": options.format,
+            "options": self.repeatable,
+            "top": options.top,
+            "warnings": self.warnings,
+            "by": options.by,
             "path": self.executor.path(problem, cube.samples),
-        }  # fmt: skip
+        }
         if options.ortho and cube.placement:
             report["placed"] = cube.placement.size()
         if options.mesma:
@@ -416,6 +446,7 @@ def without_spectrum(cube: Cube, choice: ModelChoice, summary: Summary) -> int:
     none = int(summary.steps[0]) if len(summary.steps) else 0
     if none and choice.largest_rmse < float("inf"):
         log.warning(
-            f"{cube.path}: {none} of {summary.solved} pixels have no spectrum: no model is within the limits, or shade alone is best"
+            f"{cube.path}: {none} of {summary.solved} pixels have no spectrum: no model is within the limits, or shade "
+            "alone is best"
         )
     return none

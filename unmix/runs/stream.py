@@ -29,8 +29,8 @@ from .look import has_look
 
 # Scenes of up to this many pixels are looked at as a whole.
 MOST_WHOLE = 4096
-# Most lines of a scene that are sampled, and most pixels of each: they give an RMS to 2 %. Few lines, because a part of a
-# block without one costs nothing: pixels from all parts took a third of the time of a run on a GPU.
+# Most lines of a scene that are sampled, and most pixels of each: they give an RMS to 2 %. Few lines, because a part of
+# a block without one costs nothing: pixels from all parts took a third of the time of a run on a GPU.
 MOST_LINES, MOST_OF_LINE = 16, 128
 # The part of the golden ratio, by which the first pixels of lines are spread over all columns.
 GOLDEN = 0.6180339887498949
@@ -46,8 +46,9 @@ def strides_of(lines: int, samples: int) -> tuple[int, int]:
 class BandResiduals:
     """Residuals of each band in some pixels of some lines of a run, evenly spread; see `strides_of`.
 
-    The sample does not depend on blocks, threads or devices. Host code in NumPy for all of them: of every device, stored values and
-    abundances of a block are in host memory before its lines are written. The spectra themselves are kept for `unmix.runs.look`.
+    The sample does not depend on blocks, threads or devices. Host code in NumPy for all of them: of every device,
+    stored values and abundances of a block are in host memory before its lines are written. The spectra themselves are
+    kept for `unmix.runs.look`.
 
     Parameters
     ----------
@@ -60,7 +61,8 @@ class BandResiduals:
         self.samples, (self.between_lines, self.between) = scene.samples, strides_of(scene.lines, scene.samples)
         self.problem = problem
         self.bands = len(problem.E)
-        # With the shift of the spectra, since rounded abundances do not sum to one: without it their residuals were off by 0.06 %.
+        # With the shift of the spectra, since rounded abundances do not sum to one: without it their residuals were off
+        # by 0.06 %.
         shift = problem.shift[: self.bands, None] if len(problem.shift) else 0.0
         self.columns = np.ascontiguousarray((problem.E[: self.bands] + shift).T)
         self.map_type = map_type("abundance", options, problem)
@@ -68,9 +70,14 @@ class BandResiduals:
         self.keeps = has_look(problem)
 
     def add(
-        self, summary: Summary, first: int, raw: np.ndarray, results: dict[str, np.ndarray], integers: np.ndarray | None,
+        self,
+        summary: Summary,
+        first: int,
+        raw: np.ndarray,
+        results: dict[str, np.ndarray],
+        integers: np.ndarray | None,
         fractions: dict[str, np.ndarray],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add the sampled pixels of some lines to a summary.
 
         Parameters
@@ -85,8 +92,8 @@ class BandResiduals:
         integers : array (n, p, samples), uint16, or None
             Quantized abundances, where a device did not copy back the abundances.
         fractions : mapping of arrays
-            Where a device made fractions of the abundances: ``abundance`` (n, p, samples), for which ``integers`` may stand, and
-            ``scale`` (n, samples).
+            Where a device made fractions of the abundances: ``abundance`` (n, p, samples), for which ``integers`` may
+            stand, and ``scale`` (n, samples).
         """
         rmse = results["rmse"]
         lines = range(-first % self.between_lines, len(rmse), self.between_lines)
@@ -109,7 +116,8 @@ class BandResiduals:
             summary.kept.append((y, first + line, sample))
 
     def abundances(self, stored: np.ndarray) -> np.ndarray:
-        """Return abundances (k, p) in float64 as they are in the map, whether a device made integers of them or the host will.
+        """Return abundances (k, p) in float64 as they are in the map, whether a device made integers of them or the
+        host will.
 
         Where the map has the largest alone, or fractions, they are not rounded.
         """
@@ -137,7 +145,8 @@ class BandResiduals:
     def sums(self, y: np.ndarray, abundances: np.ndarray) -> np.ndarray:
         """Return Σ r², Σ r and Σ y² of pixels for each band, (3, L)."""
         with np.errstate(over="ignore", invalid="ignore"):
-            # Not `@`: the threads of BLAS, which wait busily, slowed the solver's: runs of two cores took 1.27 times as long.
+            # Not `@`: the threads of BLAS, which wait busily, slowed the solver's: runs of two cores took 1.27 times as
+            # long.
             r = y - np.einsum("kp,pb->kb", abundances, self.columns)
             found = np.stack([np.einsum("kb,kb->b", r, r), r.sum(axis=0), np.einsum("kb,kb->b", y, y)])
             for step in self.problem.steps:
@@ -165,9 +174,15 @@ def line_of(scene: Cube, problem: Problem, options: Options) -> Line:
     kinds = {name: map_type(name, options, problem) for name in written}
     steps = {name: (kind.step, kind.offset) for name, kind in kinds.items() if kind.step}
     return Line(
-        scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, counted=worst_first(options.max_delta), steps=steps,
-        home=tuple(name for name in home if name not in steps), normalization=problem.normalization,
-    )  # fmt: skip
+        scene.samples,
+        bytes_per_line(scene),
+        options.residual,
+        dtype=scene.dtype,
+        counted=worst_first(options.max_delta),
+        steps=steps,
+        home=tuple(name for name in home if name not in steps),
+        normalization=problem.normalization,
+    )
 
 
 def block_plan_of(scene: Cube, problem: Problem, options: Options, machine: Device) -> BlockPlan:
@@ -189,9 +204,16 @@ def block_plan_of(scene: Cube, problem: Problem, options: Options, machine: Devi
 
 
 def solve_lines(
-    scene: Cube, problem: Problem, block_plan: BlockPlan, slots: list[Slot], rasters: Mapping[str, Raster], machine: Device,
-    options: Options, done: Done, seconds: Seconds,
-) -> None:  # fmt: skip
+    scene: Cube,
+    problem: Problem,
+    block_plan: BlockPlan,
+    slots: list[Slot],
+    rasters: Mapping[str, Raster],
+    machine: Device,
+    options: Options,
+    done: Done,
+    seconds: Seconds,
+) -> None:
     """Solve the lines of a block plan on the device, and write the results to the rasters.
 
     Parameters
@@ -286,10 +308,16 @@ def solve_lines(
 
 
 def look_again(
-    first: int, raw: np.ndarray, results: dict[str, np.ndarray], fractions: dict[str, np.ndarray], counts: Any, problem: Problem,
+    first: int,
+    raw: np.ndarray,
+    results: dict[str, np.ndarray],
+    fractions: dict[str, np.ndarray],
+    counts: Any,
+    problem: Problem,
     options: Options,
-) -> Summary:  # fmt: skip
-    """Solve the doubtful pixels of some lines again; replace in ``counts`` and ``fractions`` what the GPU made of these lines.
+) -> Summary:
+    """Solve the doubtful pixels of some lines again; replace in ``counts`` and ``fractions`` what the GPU made of these
+    lines.
 
     Return a summary of the rescued pixels and the failures, which a GPU does not count.
     """
@@ -348,7 +376,8 @@ def largest(abundance: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     values, index : arrays (n, min(top, p), samples), float32
-        Largest first, equal ones in the order of endmembers; index from 1, and 0 where the abundance is 0. −9999 where masked.
+        Largest first, equal ones in the order of endmembers; index from 1, and 0 where the abundance is 0. −9999 where
+        masked.
     """
     p = abundance.shape[1]
     order = np.argsort(-abundance, axis=1, kind="stable")[:, : min(top, p)]

@@ -9,12 +9,14 @@ from ..scene.sample import sampled_spectra
 from ..scene.undeclared import remedy
 from .record.judgement import POOR, SumCost, in_percent
 
-# Most pixels that are solved twice, and most abundances in all, since a pixel of a large library takes 10 ms; fewest pixels.
+# Most pixels that are solved twice, and most abundances in all, since a pixel of a large library takes 10 ms; fewest
+# pixels.
 MOST_PIXELS, MOST_ABUNDANCES, FEWEST_PIXELS = 400, 40_000, 50
 
 
 def cost_of_sum(Y: np.ndarray, E: np.ndarray) -> SumCost | None:
-    """Compare the relative misfit of pixels with abundances that sum to one, and without; None where no pixel can be compared.
+    """Compare the relative misfit of pixels with abundances that sum to one, and without; None where no pixel can be
+    compared.
 
     Parameters
     ----------
@@ -60,6 +62,7 @@ def beside_constant(cost: SumCost | None, scene: Scene, Y: np.ndarray, E: np.nda
         return cost
     shared, words = found
     return cost._replace(
-        constant=f"a constant of {shared.constant:.2g} lies beside the endmembers, an offset that was not taken off: {words} lowers "
+        constant=f"a constant of {shared.constant:.2g} lies beside the endmembers, an offset that was not taken off: "
+        f"{words} lowers "
         f"the median misfit to {in_percent(shared.left)}"
     )

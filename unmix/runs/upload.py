@@ -32,7 +32,8 @@ TRIAL = "_upload.tmp"
 def unmix_and_upload(scene_run: "Callable[[Options, Path], SceneRun]", options: Options) -> dict[str, Any]:
     """Unmix a scene whose ``out_dir`` is in an object store; return the report.
 
-    If it is interrupted the same call continues: with the maps, whose journal is in the work folder, or with uploading them.
+    If it is interrupted the same call continues: with the maps, whose journal is in the work folder, or with uploading
+    them.
 
     Parameters
     ----------
@@ -85,7 +86,8 @@ def run_in_work_folder(job: "SceneRun") -> None:
 
 
 def work_folder(work_dir: str | os.PathLike[str] | None, target: RemotePath) -> Path:
-    """Return the folder on this machine for maps that go to ``target``: the same each time, and nobody else's. It may not exist yet.
+    """Return the folder on this machine for maps that go to ``target``: the same each time, and nobody else's. It may
+    not exist yet.
 
     Raises
     ------
@@ -111,7 +113,8 @@ def work_folder(work_dir: str | os.PathLike[str] | None, target: RemotePath) -> 
 def refuse_existing(target: RemotePath, work: Path, stem: str, suffixes: Iterable[str], options: Options) -> None:
     """Raise `OutputError` where outputs in the store may not be replaced.
 
-    Without their record they are of an upload that was cut off: it may go on from this work folder, and `skip_existing` begins it anew.
+    Without their record they are of an upload that was cut off: it may go on from this work folder, and `skip_existing`
+    begins it anew.
     """
     if options.overwrite:
         return
@@ -142,7 +145,8 @@ def make_room(target: RemotePath, work: Path, stem: str, overwrite: bool) -> Non
     waiting = listed(work, stem)
     if waiting and not overwrite:
         raise OutputError(
-            f"{target}: maps of {stem} from other options or another input wait in {work} to be uploaded there; run that command "
+            f"{target}: maps of {stem} from other options or another input wait in {work} to be uploaded there; run "
+            "that command "
             "again, or discard them with `overwrite`"
         )
     refuse_unwritable(target, stem + TRIAL)
@@ -155,8 +159,8 @@ def make_room(target: RemotePath, work: Path, stem: str, overwrite: bool) -> Non
 def send(work: Path, target: RemotePath, stem: str) -> dict[str, Any]:
     """Upload a finished run, its record last, and delete it from this machine; return the report.
 
-    Before that, outputs of an older run that the new one does not have are deleted from the store, then its record: from then on it
-    does not count as finished, and no file remains without a record that lists it.
+    Before that, outputs of an older run that the new one does not have are deleted from the store, then its record:
+    from then on it does not count as finished, and no file remains without a record that lists it.
     """
     with Lock(work / (stem + LOCK)):
         try:

@@ -53,7 +53,8 @@ from .sample import (
 
 log = logging.getLogger("unmix")
 
-# Placeholders in mask names, filled in for each scene: {stem}, {dir}, and {stem:RFL=MASK} for the stem with another word.
+# Placeholders in mask names, filled in for each scene: {stem}, {dir}, and {stem:RFL=MASK} for the stem with another
+# word.
 OF_SCENE = re.compile(r"\{(stem|dir)(?::([^=}]+)=([^}]*))?\}")
 # File endings that a scene's stem is without.
 ENDINGS = (*EXTENSIONS[1:], *TIFF_EXTENSIONS, ".hdr", ".nc", ".h5", ".he5", ".hdf5", ".mat", ".zarr")
@@ -89,7 +90,8 @@ class ReadOptions(ReadSettings):
         own = PRESETS[self.preset]
         if "offset" in own and self.offset is None and self.scale not in (None, own["scale"]):
             raise MethodError(
-                f"`preset` {self.preset} has `scale` {own['scale']:.12g} with `offset` {own['offset']:g}; another needs `offset`, too"
+                f"`preset` {self.preset} has `scale` {own['scale']:.12g} with `offset` {own['offset']:g}; another "
+                "needs `offset`, too"
             )
         for name, value in own.items():
             if getattr(self, name) == defaults[name]:
@@ -119,7 +121,8 @@ class ReadOptions(ReadSettings):
             found = preset_of(name) or preset_of(name, open_cube(path, self.dataset, self.wavelengths).format)
             if found is None:
                 raise MethodError(
-                    f"{located(path)}: `preset` auto: name and format are like those of no sensor; name a preset, or give none"
+                    f"{located(path)}: `preset` auto: name and format are like those of no sensor; name a preset, or "
+                    "give none"
                 )
             say_once(f"{located(path)}: preset {found}: {preset_in_words(found)}")
             return replace(self, preset=found).for_scene(path)
@@ -177,8 +180,8 @@ def name_for(text: str, path: str | os.PathLike[str]) -> str:
     Parameters
     ----------
     text : str
-        A name in which ``{stem}`` stands for the scene's name without ending, ``{dir}`` for its folder, and ``{stem:RFL=MASK}`` for the
-        stem with MASK in place of every RFL: ``{dir}/{stem:RFL=MASK}.nc:Cloud flag``.
+        A name in which ``{stem}`` stands for the scene's name without ending, ``{dir}`` for its folder, and
+        ``{stem:RFL=MASK}`` for the stem with MASK in place of every RFL: ``{dir}/{stem:RFL=MASK}.nc:Cloud flag``.
     path : path-like
         The scene.
 
@@ -219,8 +222,8 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
     Returns
     -------
     Scene
-        The cube, or the part of it that is to be read; the bands in use, with gain and offset; and the nodata value, as the cube's data
-        type represents it.
+        The cube, or the part of it that is to be read; the bands in use, with gain and offset; and the nodata value, as
+        the cube's data type represents it.
 
     Raises
     ------
@@ -240,7 +243,8 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
         kept = np.setdiff1d(bands.index, [band for numbers in faults.values() for band in numbers])
         if len(kept) == 0:
             raise CubeError(
-                f"{cube.path}: all bands in use are dead, constant or out of physical range; set `bands` to all to use them anyway"
+                f"{cube.path}: all bands in use are dead, constant or out of physical range; set `bands` to all to use "
+                "them anyway"
             )
         for fault, numbers in faults.items():
             if numbers:
@@ -252,7 +256,8 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
     zero_gain = bands.index[bands.gain == 0]
     if len(zero_gain):
         raise CubeError(
-            f"{cube.path}: the gain of bands {in_ranges(zero_gain.tolist())} is 0, so all their values would be equal; leave them "
+            f"{cube.path}: the gain of bands {in_ranges(zero_gain.tolist())} is 0, so all their values would be equal; "
+            "leave them "
             "out with `bands`, or set `scale`"
         )
     if not reading.changes:

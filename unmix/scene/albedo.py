@@ -7,7 +7,8 @@ import numpy as np
 from ..errors import CubeError, MethodError
 from ..io import Changed, Scene, read_lines
 
-# Lines of a scene that are looked at, to tell whether it is reflectance from 0 to 1, and the share of their values that may be above 1.
+# Lines of a scene that are looked at, to tell whether it is reflectance from 0 to 1, and the share of their values that
+# may be above 1.
 LOOKED_AT, MOST_ABOVE = 5, 0.5
 
 
@@ -20,9 +21,9 @@ class Geometry(NamedTuple):
     def albedo(self, reflectance: np.ndarray) -> np.ndarray:
         """Return the single-scattering albedo w of reflectance, relative to a white surface under the same angles.
 
-        With ``γ = sqrt(1 − w)`` the reflectance is ``R = w / ((1 + 2 μ₀ γ)(1 + 2 μ γ))``, a quadratic equation in γ (Hapke 1981,
-        equation 37; Mustard and Pieters 1989). Of R below 0, as noise makes it, w is below 0. NaN where R is above 1, or so far below 0
-        that the equation has no root.
+        With ``γ = sqrt(1 − w)`` the reflectance is ``R = w / ((1 + 2 μ₀ γ)(1 + 2 μ γ))``, a quadratic equation in γ
+        (Hapke 1981, equation 37; Mustard and Pieters 1989). Of R below 0, as noise makes it, w is below 0. NaN where R
+        is above 1, or so far below 0 that the equation has no root.
         """
         s, p = self.incidence + self.emission, 4.0 * self.incidence * self.emission
         R = np.asarray(reflectance, float)
@@ -78,7 +79,8 @@ class Albedo(Changed):
             above, known = above + int((values > 1).sum()), known + values.size
         if above > MOST_ABOVE * known:
             raise CubeError(
-                f"{source.cube.path}: {100 * above / known:.0f} % of the values are above 1, and `albedo` is that of reflectance from "
+                f"{source.cube.path}: {100 * above / known:.0f} % of the values are above 1, and `albedo` is that of "
+                "reflectance from "
                 "0 to 1; divide with `scale`"
             )
 

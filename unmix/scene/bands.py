@@ -18,16 +18,20 @@ WATER = "1310-1490,1770-2050"
 
 
 def choose_bands(
-    cube: Cube, which: str, scale: float | None, ignore_nm: str | None = None, only_nm: str | None = None,
+    cube: Cube,
+    which: str,
+    scale: float | None,
+    ignore_nm: str | None = None,
+    only_nm: str | None = None,
     offset: float | None = None,
-) -> Bands:  # fmt: skip
+) -> Bands:
     """Choose the bands in use, with their gains and offsets; see `ReadOptions` for the arguments.
 
     Raises
     ------
     MethodError
-        If a list of bands is malformed or does not fit the cube, ``ignore_nm`` or ``only_nm`` leaves no band, the scale is not
-        above 0, or the offset is not finite.
+        If a list of bands is malformed or does not fit the cube, ``ignore_nm`` or ``only_nm`` leaves no band, the scale
+        is not above 0, or the offset is not finite.
     CubeError
         If the file marks no band as good.
     """
@@ -35,7 +39,8 @@ def choose_bands(
         index = np.arange(cube.bands) if cube.good_bands is None else np.flatnonzero(cube.good_bands)
         if len(index) == 0:
             raise CubeError(
-                f"{cube.path}: the header's bad band list (bbl) marks no band as good; set `bands` to all to use them anyway"
+                f"{cube.path}: the header's bad band list (bbl) marks no band as good; set `bands` to all to use them "
+                "anyway"
             )
     elif which == "all":
         index = np.arange(cube.bands)
@@ -86,19 +91,23 @@ def within(cube: Cube, option: str, text: str) -> np.ndarray:
     for low, high in windows_of(option, ",".join(parts)):
         inside = (cube.wavelengths >= low) & (cube.wavelengths <= high)
         if not inside.any() and (low, high) not in water:
-            log.warning(f"{option} {low:g}-{high:g}: no band of {cube.path} is in this range ({cube.wavelengths.min():g} to "
-                        f"{cube.wavelengths.max():g} nm)")  # fmt: skip
+            log.warning(
+                f"{option} {low:g}-{high:g}: no band of {cube.path} is in this range ({cube.wavelengths.min():g} to "
+                f"{cube.wavelengths.max():g} nm)"
+            )
         found |= inside
     return found
 
 
 def first_bands(cube: Cube, bands: Bands, text: str) -> np.ndarray:
-    """Return for each band in use the place, among these, of the first band of its window; −1 outside of all windows; array (L,).
+    """Return for each band in use the place, among these, of the first band of its window; −1 outside of all windows;
+    array (L,).
 
     Raises
     ------
     MethodError
-        Where the cube has no wavelengths, or a window is malformed, has fewer than two bands in use, or shares one with another.
+        Where the cube has no wavelengths, or a window is malformed, has fewer than two bands in use, or shares one with
+        another.
     """
     first = np.full(len(bands.index), -1)
     if cube.wavelengths is None:
@@ -253,6 +262,11 @@ def values_of_masks(part: Window) -> list[dict[str, Any]]:
                 values = mask.values(slice(lines.start + line, lines.stop + line), slice(sample, sample + part.samples))
                 count.update(dict(zip(*(each.tolist() for each in np.unique(values, return_counts=True)))))
     return [
-        {"file": mask.cube.path.name, "option": mask.option, "values": {str(value): count[value] for value in sorted(count)}}
-        for mask, count in zip(part.masks, counts) if 0 < len(count) <= MOST_VALUES
-    ]  # fmt: skip
+        {
+            "file": mask.cube.path.name,
+            "option": mask.option,
+            "values": {str(value): count[value] for value in sorted(count)},
+        }
+        for mask, count in zip(part.masks, counts)
+        if 0 < len(count) <= MOST_VALUES
+    ]

@@ -21,13 +21,15 @@ SCALE_RANGE = (0.02, 50.0)
 SAMPLE = 100_000
 # Pixels on which the scale is checked: all of `SAMPLE` took a third of a run of 400 000 pixels on a GPU.
 SCALE_PIXELS = 10_000
-# From a chunked file a sample reads at least `FEWEST_PLACES` chunks, fewer if those are more than `MOST_READ` bytes, but never under 3.
+# From a chunked file a sample reads at least `FEWEST_PLACES` chunks, fewer if those are more than `MOST_READ` bytes,
+# but never under 3.
 FEWEST_PLACES, MOST_READ = 16, 256 * 2**20
 # The same of a chunked file on a server: of 100 MB over 1 Gbit/s the larger sample took as long as the run.
 MOST_FETCHED = 32 * 2**20
 # Blocks of a sample that are read from a server at once, and their bytes.
 MOST_AHEAD, MOST_READ_AHEAD = 16, 64 * 2**20
-# Largest usual reflectance: a scene is reflectance if most bands are mostly below; a band mostly above it is then faulty.
+# Largest usual reflectance: a scene is reflectance if most bands are mostly below; a band mostly above it is then
+# faulty.
 BRIGHTEST = 1.2
 # Units of reflectance beside shares: per cent, and the ten thousandths of products.
 UNITS = 100.0, 10_000.0
@@ -40,10 +42,11 @@ def sampled(cube: Cube, most: int = SAMPLE) -> Iterator[np.ndarray]:
 
 
 def placed(cube: Cube, most: int = SAMPLE) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield at most ``most`` pixels, evenly spread over the scene, as stored, in pieces, with the lines and samples of each (n,).
+    """Yield at most ``most`` pixels, evenly spread over the scene, as stored, in pieces, with the lines and samples of
+    each (n,).
 
-    Reading one line of a chunk costs as much as the whole chunk, so chunks spread over the scene are read, and some lines of each are
-    taken.
+    Reading one line of a chunk costs as much as the whole chunk, so chunks spread over the scene are read, and some
+    lines of each are taken.
     """
     blocks, wanted = sample_blocks(cube, most), wanted_lines(cube, most)
     sample_step = max(1, -(-cube.samples * wanted // most))
@@ -246,7 +249,8 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
 
 
 def unit_of_library(scene: Scene, library: Endmembers, given: Sequence[float | None]) -> float | None:
-    """Return 100 or 10 000 where spectra are reflectance in that unit, and pixels reflectance by the file's own scale; else None.
+    """Return 100 or 10 000 where spectra are reflectance in that unit, and pixels reflectance by the file's own scale;
+    else None.
 
     It is logged. None, too, where one of the scales that may be ``given`` is, or pixels are not reflectance.
     """
@@ -268,7 +272,8 @@ def unit_of_library(scene: Scene, library: Endmembers, given: Sequence[float | N
 
 
 def said_of_scales(ratio: float, gain: float, size: float, largest: float, bands: int) -> str:
-    """Return the options that bring pixels and spectra to one unit: first that of those which are no reflectance, where the others are.
+    """Return the options that bring pixels and spectra to one unit: first that of those which are no reflectance, where
+    the others are.
 
     Parameters
     ----------
@@ -295,15 +300,16 @@ def said_of_scales(ratio: float, gain: float, size: float, largest: float, bands
 
 
 def check_scale(scene: Scene, endmembers: Endmembers, meant: bool = False) -> None:
-    """Compare the sizes of pixels and endmembers on a sample of the scene; if the user gave the scale (``meant``), only warn.
+    """Compare the sizes of pixels and endmembers on a sample of the scene; if the user gave the scale (``meant``), only
+    warn.
 
     Also warn of fill values that no header declares.
 
     Raises
     ------
     CubeError
-        If the 98th percentile of |y| divided by the largest |e| is outside 0.02 to 50: most likely one is in 0-10000 and
-        the other in 0-1. Also if all values are 0.
+        If the 98th percentile of |y| divided by the largest |e| is outside 0.02 to 50: most likely one is in 0-10000
+        and the other in 0-1. Also if all values are 0.
     """
     constants = ConstantPixels(scene)
     if isinstance(scene.cube, Changed):

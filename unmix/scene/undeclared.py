@@ -1,6 +1,7 @@
 """Find fill values that no header declares: one stored value in every band of many pixels.
 
-Find a constant that all bands and pixels of a scene have beside their spectra: an offset of stored values that was not taken off.
+Find a constant that all bands and pixels of a scene have beside their spectra: an offset of stored values that was not
+taken off.
 """
 
 import logging
@@ -91,7 +92,10 @@ class ConstantPixels:
         shares = f"{each[0]} of the {self.pixels} pixels looked at hold {values[0]}"
         shares += "".join(f", {share} hold {text}" for share, text in zip(each[1:], values[1:]))
         if self.declared:
-            advice = f"the file's nodata value {self.nodata:g} is in use too, so set these pixels to it, or leave them out with `mask`"
+            advice = (
+                f"the file's nodata value {self.nodata:g} is in use too, so set these pixels to it, or leave them out "
+                "with `mask`"
+            )
         else:
             advice = f"`nodata` {values[0]} leaves them out" + (", `mask` the others" if len(found) > 1 else "")
         return f"{shares} {UNDECLARED}; {advice}"
@@ -121,7 +125,8 @@ class ConstantPixels:
 MOST_PIXELS, MOST_SPECTRA = 200, 200
 # By how much more than spectra the sum to one weighs, as one further band.
 WEIGHT = 1e4
-# A constant explains a misfit where it leaves at most this part of it, and at most this many times what abundances of any sum leave.
+# A constant explains a misfit where it leaves at most this part of it, and at most this many times what abundances of
+# any sum leave.
 MOST_LEFT, NOT_WORSE = 0.5, 1.1
 # A preset's scale and offset are meant where the fitted ones differ by at most this part.
 AS_PRESET = 0.05
@@ -137,10 +142,11 @@ class SharedConstant(NamedTuple):
 
 
 def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> SharedConstant | None:
-    """Return the constant that pixels (N, L) have beside mixtures of endmembers (L, p); None where none explains their misfit.
+    """Return the constant that pixels (N, L) have beside mixtures of endmembers (L, p); None where none explains their
+    misfit.
 
-    One constant serves all pixels, where a free sum of abundances has a factor for each. If pixels and endmembers need not be in one
-    unit (``is_scaled`` is false), one factor for all pixels is found with it.
+    One constant serves all pixels, where a free sum of abundances has a factor for each. If pixels and endmembers need
+    not be in one unit (``is_scaled`` is false), one factor for all pixels is found with it.
     """
     from scipy.optimize import nnls  # 0.2 s, for runs that fit poorly alone
 
@@ -181,7 +187,8 @@ def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> Sha
 
 
 def remedy(scene: Scene, Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> tuple[SharedConstant, str] | None:
-    """Return the constant of a scene's pixels (see `shared_constant`), and the options that take it off; None where there is none.
+    """Return the constant of a scene's pixels (see `shared_constant`), and the options that take it off; None where
+    there is none.
 
     Parameters
     ----------

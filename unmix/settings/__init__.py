@@ -36,8 +36,8 @@ GONE = {
 }
 
 Class = TypeVar("Class", bound=type)
-# The effect of another value of an option: "values", other maps; "outputs", other files, forms, or ways to find endmembers;
-# "contents", another file or another part of it; "nothing", the same maps, made elsewhere or otherwise.
+# The effect of another value of an option: "values", other maps; "outputs", other files, forms, or ways to find
+# endmembers; "contents", another file or another part of it; "nothing", the same maps, made elsewhere or otherwise.
 Effect = Literal["values", "outputs", "contents", "nothing"]
 # The kind of value: text, one word in any case, a number, the path or URL of a file that is read, or a folder.
 Kind = Literal["text", "word", "number", "whole", "input", "folder", "local folder"]
@@ -66,12 +66,13 @@ class Setting:
     needs : tuple of str
         Options of which one must be given with it: ``name``, or ``name value``.
     excludes : mapping of str to str
-        Options that it does not go with, as ``name`` or ``name value``, or ``mesma``; and why, as the end of a sentence, or "".
+        Options that it does not go with, as ``name`` or ``name value``, or ``mesma``; and why, as the end of a
+        sentence, or "".
     methods, solvers : tuple of str
         The methods and the solvers that it is for; empty for all.
     noise : {"", "of bands", "of pixels", "none"}
-        Whether `noise` is used, of an option with words where it is one of these: a number for each band, or also for each pixel; or
-        whether there may be none with it.
+        Whether `noise` is used, of an option with words where it is one of these: a number for each band, or also for
+        each pixel; or whether there may be none with it.
     short : str
         Its one letter on the command line.
     switch : str
@@ -152,7 +153,8 @@ class Setting:
                 yield f"`{name}` is for `{what}` {', '.join(known)}, not {one}"
 
 
-# Decorates the class of a feature's options: those of the core keep their order before them, and no object of it is made.
+# Decorates the class of a feature's options: those of the core keep their order before them, and no object of it is
+# made.
 for_a_feature = dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 
 

@@ -13,43 +13,57 @@ class ModelSettings:
     """The options of `unmix.methods.ModelChoice`."""
 
     levels: str = option(
-        "2-3", "values",
+        "2-3",
+        "values",
         "Endmembers of a model with shade: 2-4 tries all models of one to three classes and shade.",
         "A-B",
-    )  # fmt: skip
+    )
     limits: str = option(
-        "exact", "values",
-        "exact: fit fractions that are not negative and sum to at most one, so that every pixel has a model; viper: fit by least "
+        "exact",
+        "values",
+        "exact: fit fractions that are not negative and sum to at most one, so that every pixel has a model; viper: "
+        "fit by least "
         "squares, and reject models beyond the limits below.",
         choices=("exact", "viper"),
-    )  # fmt: skip
+    )
     fusion: float = option(
-        0.007, "values",
+        0.007,
+        "values",
         "Take a model of a higher level only if its RMSE is lower by this much.",
-        "RMSE", kind="number",
-    )  # fmt: skip
+        "RMSE",
+        kind="number",
+    )
     fusion_rule: str = option(
-        "kept", "values",
+        "kept",
+        "values",
         "Lower than that of the last level kept, or of the preceding one, kept or not, as in VIPER.",
         choices=("kept", "preceding"),
-    )  # fmt: skip
+    )
     min_fraction: float = option(-0.05, "values", "For viper: least fraction.", "F", kind="number")
     max_fraction: float = option(1.05, "values", "For viper: largest fraction.", "F", kind="number")
     min_shade: float = option(0.0, "values", "For viper: least shade.", "F", kind="number")
     max_shade: float = option(0.8, "values", "For viper: largest shade.", "F", kind="number")
     max_rmse: float | None = option(
-        None, "values",
+        None,
+        "values",
         "Reject models with a larger RMSE.",
-        "RMSE", kind="number", unset="0.025 for viper",
-    )  # fmt: skip
+        "RMSE",
+        kind="number",
+        unset="0.025 for viper",
+    )
     max_residual: float | None = option(
-        None, "values",
+        None,
+        "values",
         "For viper: reject models whose residual reaches R, either way, in `residual_bands` consecutive bands.",
-        "R", kind="number", unset="none",
-    )  # fmt: skip
+        "R",
+        kind="number",
+        unset="none",
+    )
     residual_bands: int = option(7, "values", "Bands for `max_residual`.", "N", kind="whole")
     class_sets: str | None = option(
-        None, "values",
+        None,
+        "values",
         "Try only models of these sets of classes, of sizes that `levels` allows; under exact also of their parts.",
-        "A+B,...", unset="all",
-    )  # fmt: skip
+        "A+B,...",
+        unset="all",
+    )

@@ -42,7 +42,8 @@ FILE_NAMES = {
     "neon": r"neon_d\d{2}_.*reflectance",
     "pace-oci": r"pace_oci.*sfrefl",
     "prisma": r"prs_l2[bcd]",
-    # The processing baseline follows _N where the name has one; GRANULE's images (T32TQM_20220101T101411_B02_10m) do not say it.
+    # The processing baseline follows _N where the name has one; GRANULE's images (T32TQM_20220101T101411_B02_10m) do
+    # not say it.
     "sentinel-2": r"s2[a-d]_msil2a(?!.*_n0[0-3]\d\d_)",
     "sentinel-2-n03": r"s2[a-d]_msil2a.*_n0[0-3]\d\d_",
     "tanager": r"(.*tanager|\d{8}_\d{6}_\d{2}_4\d{3}_).*_sr",
@@ -50,8 +51,13 @@ FILE_NAMES = {
 }
 # Presets by the format of a file, whatever its name.
 OF_FORMATS = {
-    "AVIRIS-3": "aviris-3", "EMIT L2A": "emit", "EnMAP L2A": "enmap", "NEON AOP": "neon", "PRISMA L2D": "prisma", "Tanager": "tanager",
-}  # fmt: skip
+    "AVIRIS-3": "aviris-3",
+    "EMIT L2A": "emit",
+    "EnMAP L2A": "enmap",
+    "NEON AOP": "neon",
+    "PRISMA L2D": "prisma",
+    "Tanager": "tanager",
+}
 
 
 def preset_of(name: str, format: str = "") -> str | None:

@@ -1,12 +1,14 @@
-"""Steps of the search for abundances that are alike between neighbours, on the image of one endmember (lines, samples), float64.
+"""Steps of the search for abundances that are alike between neighbours, on the image of one endmember (lines, samples),
+float64.
 
-The state of an abundance, or of a difference between neighbours, is its dual plus ρ times its value; `unmix.arrays.spatial` has the
-method. An edge belongs to the pixel on its left, or above it.
+The state of an abundance, or of a difference between neighbours, is its dual plus ρ times its value;
+`unmix.arrays.spatial` has the method. An edge belongs to the pixel on its left, or above it.
 """
 
 from ..compiled.jit import compiled
 
-# How far a step goes, of the whole way being 1: with that searches took 1.6 times as many; from 1.6 to 1.9 all were alike.
+# How far a step goes, of the whole way being 1: with that searches took 1.6 times as many; from 1.6 to 1.9 all were
+# alike.
 RELAXATION = 1.8
 
 

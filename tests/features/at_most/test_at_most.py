@@ -157,13 +157,18 @@ def test_dark_masked_and_noiseless_pixels():
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ({"at_most": 0}, "at least 1"), ({"at_most": True}, "whole number"), ({"at_most": 2.0}, "whole number"),
-        ({"at_most": "3"}, "whole number"), ({"at_most": 7}, "only 6 endmembers"),
+        ({"at_most": 0}, "at least 1"),
+        ({"at_most": True}, "whole number"),
+        ({"at_most": 2.0}, "whole number"),
+        ({"at_most": "3"}, "whole number"),
+        ({"at_most": 7}, "only 6 endmembers"),
         ({"at_most": 2, "method": "fcls"}, "for `method` nnls"),
-        ({"at_most": 2, "method": "pcls"}, "for `method` nnls"), ({"at_most": 2, "solver": "inverse"}, "`solver` active-set"),
-        ({"at_most": 2, "l1": 0.1}, "does not go with `l1`"), ({"at_most": 2, "device": "cuda"}, "on the CPU, not on cuda"),
+        ({"at_most": 2, "method": "pcls"}, "for `method` nnls"),
+        ({"at_most": 2, "solver": "inverse"}, "`solver` active-set"),
+        ({"at_most": 2, "l1": 0.1}, "does not go with `l1`"),
+        ({"at_most": 2, "device": "cuda"}, "on the CPU, not on cuda"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be(tmp_path, words, text):
     """In arrays and in runs, in one line; before anything is written."""
     E = np.eye(8)[:, :6] + 0.1
@@ -228,12 +233,22 @@ def test_a_run_and_its_record(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "further",
-    [{"top": 2}, {"top": 3}, {"quantize": 1e-2}, {"weights": "w.txt", "residual": True},
-     # each of these compiles a search of its own, half a minute
-     *(pytest.param(words, marks=pytest.mark.slow) for words in (
-         {"normalize": "length"}, {"normalize": "sum", "top": 2, "quantize": 1e-3},
-         {"by": "class", "class_map": True, "shade_normalize": True}))],
-)  # fmt: skip
+    [
+        {"top": 2},
+        {"top": 3},
+        {"quantize": 1e-2},
+        {"weights": "w.txt", "residual": True},
+        # each of these compiles a search of its own, half a minute
+        *(
+            pytest.param(words, marks=pytest.mark.slow)
+            for words in (
+                {"normalize": "length"},
+                {"normalize": "sum", "top": 2, "quantize": 1e-3},
+                {"by": "class", "class_map": True, "shade_normalize": True},
+            )
+        ),
+    ],
+)
 def test_verify_of_all_that_it_goes_with(folder, further):
     if "weights" in further:
         further = further | {"weights": folder / "w.txt"}

@@ -188,12 +188,18 @@ def test_the_least_collinear_without_a_target():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"y": np.ones(30)}, "constant"), ({"y": np.arange(29.0)}, "shape"), ({"X": np.full((30, 4), np.nan)}, "first in row 1"),
-        ({"folds": 1}, "`folds`"), ({"folds": 3, "validation": 0.2}, "contradict"), ({"validation": 1.5}, "`validation`"),
-        ({"most": 40}, "`most` 40: must be from 1 to 4"), ({"alpha": 1.0}, "`alpha`"), ({"regression": "best"}, "unknown regression"),
+        ({"y": np.ones(30)}, "constant"),
+        ({"y": np.arange(29.0)}, "shape"),
+        ({"X": np.full((30, 4), np.nan)}, "first in row 1"),
+        ({"folds": 1}, "`folds`"),
+        ({"folds": 3, "validation": 0.2}, "contradict"),
+        ({"validation": 1.5}, "`validation`"),
+        ({"most": 40}, "`most` 40: must be from 1 to 4"),
+        ({"alpha": 1.0}, "`alpha`"),
+        ({"regression": "best"}, "unknown regression"),
         ({"X": np.ones((30, 4))}, "every band is constant"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said(change, words):
     arguments = {"X": spectra(30, 4), "y": np.arange(30.0)} | change
     refused(unmix.UnmixError, words, select_bands, **arguments)

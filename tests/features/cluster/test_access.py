@@ -40,7 +40,8 @@ def listening():
     return found
 
 
-# A stranger without keys and one with keys of their own, at all these places; where this is run by root, as another user.
+# A stranger without keys and one with keys of their own, at all these places; where this is run by root, as another
+# user.
 STRANGER = """
 import asyncio, os, sys
 from distributed import Security
@@ -151,8 +152,15 @@ def closed(tmp_path_factory):
     files = {"tls_ca": keys.tls_ca_file, "tls_cert": keys.tls_client_cert, "tls_key": keys.tls_client_key}
     for name, text in files.items():
         (folder / name).write_text(text)
-    with LocalCluster(n_workers=1, threads_per_worker=1, protocol="tls://", security=keys, dashboard_address="127.0.0.1:0",
-                      memory_limit=0, silence_logs=50) as cluster:  # fmt: skip
+    with LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        protocol="tls://",
+        security=keys,
+        dashboard_address="127.0.0.1:0",
+        memory_limit=0,
+        silence_logs=50,
+    ) as cluster:
         yield cluster.scheduler_address, {name: str(folder / name) for name in files}
 
 
@@ -163,8 +171,10 @@ def test_a_scheduler_with_tls(tmp_path, cube, closed):
     for i, where in enumerate((address, address.removeprefix("tls://"))):
         ((_, report),) = unmix.batch([cube], scheduler=where, out_dir=tmp_path / str(i), **files, **HOW)
         assert report["certified"]
-    own = {f"distributed.comm.tls.{key}": files[name] for key, name in
-           (("ca-file", "tls_ca"), ("client.cert", "tls_cert"), ("client.key", "tls_key"))}  # fmt: skip
+    own = {
+        f"distributed.comm.tls.{key}": files[name]
+        for key, name in (("ca-file", "tls_ca"), ("client.cert", "tls_cert"), ("client.key", "tls_key"))
+    }
     with dask.config.set(own):
         ((_, report),) = unmix.batch([cube], scheduler=address, out_dir=tmp_path / "own", **HOW)
     assert report["certified"]
@@ -203,7 +213,11 @@ FILES = ["--tls-ca", "a", "--tls-cert", "b", "--tls-key", "c"]
 @pytest.mark.parametrize(
     "words, code, text",
     [
-        (["--scheduler", "tls://127.0.0.1:1"], 2, "tls://127.0.0.1:1: needs certificates; give --tls-ca, --tls-cert and --tls-key"),
+        (
+            ["--scheduler", "tls://127.0.0.1:1"],
+            2,
+            "tls://127.0.0.1:1: needs certificates; give --tls-ca, --tls-cert and --tls-key",
+        ),
         (["--scheduler", "tcp://127.0.0.1:1", *FILES], 2, "tcp://127.0.0.1:1: takes no certificates"),
         (["--scheduler", "tls://127.0.0.1:1", *FILES[:4]], 2, "go together; give all three"),
         (["--scheduler", "tls://127.0.0.1:1", *FILES], 2, "--tls-ca a: cannot be read"),
@@ -211,7 +225,7 @@ FILES = ["--tls-ca", "a", "--tls-cert", "b", "--tls-key", "c"]
         (["--scheduler", "tcp://127.0.0.1:1", "--dashboard"], 2, "on this machine"),
         (["--dashboard", "70000"], 2, "--dashboard 70000: write a port"),
     ],
-)  # fmt: skip
+)
 def test_command_lines_that_are_wrong(tmp_path, cube, words, code, text):
     _, told = command("batch", cube, *words, code=code, cwd=tmp_path)
     assert text in told and len(told.splitlines()) == 1

@@ -32,8 +32,19 @@ from unmix.runs.files.journal import read_resume_state  # noqa: E402
 
 MAPS = ("abundance.img", "rmse.img", "certificate.img", "abundance.hdr", "endmembers.sli")
 # What a record says of the maps, and not of the way to them.
-SAME = ("asked", "pixels", "endmembers", "worst_kappa", "worst_delta", "steps", "digests", "certified", "passes", "abundances",
-        "residual_by_band")  # fmt: skip
+SAME = (
+    "asked",
+    "pixels",
+    "endmembers",
+    "worst_kappa",
+    "worst_delta",
+    "steps",
+    "digests",
+    "certified",
+    "passes",
+    "abundances",
+    "residual_by_band",
+)
 HOW = {"count": 4, "extract": "vca", "device": "cpu", "certificate": True, "memory": "4M"}
 LONG = 4000
 pytestmark = pytest.mark.skipif(
@@ -81,8 +92,12 @@ def processes(folder, workers):
     """A scheduler and workers as a site runs them: processes of their own; yields the scheduler's file and process."""
     logs: list = []
     file, python = folder / "scheduler.json", [sys.executable, "-m", "distributed.cli.dask_scheduler"]
-    began = [subprocess.Popen([*python, "--port", "0", "--dashboard-address", ":0", "--scheduler-file", str(file)],
-                              stderr=subprocess.DEVNULL)]  # fmt: skip
+    began = [
+        subprocess.Popen(
+            [*python, "--port", "0", "--dashboard-address", ":0", "--scheduler-file", str(file)],
+            stderr=subprocess.DEVNULL,
+        )
+    ]
     try:
         while not file.exists():
             assert began[0].poll() is None
@@ -106,8 +121,9 @@ def processes(folder, workers):
 @pytest.fixture(scope="module")
 def four():
     """Four workers on this machine, one thread each, restarted when they die."""
-    with distributed.LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=":0", memory_limit=0,
-                                  silence_logs=50) as cluster:  # fmt: skip
+    with distributed.LocalCluster(
+        n_workers=4, threads_per_worker=1, dashboard_address=":0", memory_limit=0, silence_logs=50
+    ) as cluster:
         yield cluster.scheduler_address
 
 
@@ -342,7 +358,7 @@ def asked(version=unit.BUILD):
         ({"a": ModuleNotFoundError("No module named 'unmix'")}, "a: cannot run unmix: ModuleNotFoundError"),
         ({}, "no worker for 0 s"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_workers_is_said(answers, words):
     refused(DeviceError, words, lambda: Workers(Client(answers), 0.0).kind(asked()))
 
@@ -386,7 +402,7 @@ def test_the_lock_of_a_dead_worker_is_waited_for(tmp_path, scene):
         (["--shard", "0/3"], 2, "I from 1 to N"),
         (["--shard", "4/3"], 2, "I from 1 to N"),
     ],
-)  # fmt: skip
+)
 def test_command_lines_that_are_wrong(tmp_path, scene, words, code, text):
     _, told = command("batch", scene, *words, code=code, cwd=tmp_path)
     assert text in told and len(told.splitlines()) == 1

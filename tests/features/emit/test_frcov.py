@@ -49,8 +49,10 @@ def test_the_product(tmp_path, granule, ranges):
     out, _ = command("product", "emit-frcov", path, *words, "-o", tmp_path)
     names = {PRODUCT.format(cover + kind, "tif") for cover in COVERS for kind in ("", "UNC", *["RANGE"] * ranges)}
     assert {one.name for one in tmp_path.glob("EMIT*")} == names | {
-        PRODUCT.format("QC", "tif"), PRODUCT.format("", "png"), PRODUCT.format("", "json"),
-    }  # fmt: skip
+        PRODUCT.format("QC", "tif"),
+        PRODUCT.format("", "png"),
+        PRODUCT.format("", "json"),
+    }
     flags, mask = values_of(granule / f"{STEM.replace('RFL', 'MASK')}.nc")
     labels = [label.lower() for label in mask.fields["band names"].strip("{}").split(", ")]
     Y, cube = values_of(path)
@@ -108,9 +110,20 @@ def test_it_is_the_run_with_draws(tmp_path, granule):
         "\n".join(map(str, np.median(rows[(rows > 0).all(axis=1)].astype(float), axis=0)))
     )
     unmix.run(
-        path, endmembers=granule / "emit_library.csv", method="nnls", ignore_nm="1300-1500,1800-2000", by="class", normalize="length",
-        monte_carlo=3, draw_spectra=6, seed=2, noise=tmp_path / "noise.txt", device="cpu", ortho=True, out_dir=tmp_path / "r",
-    )  # fmt: skip
+        path,
+        endmembers=granule / "emit_library.csv",
+        method="nnls",
+        ignore_nm="1300-1500,1800-2000",
+        by="class",
+        normalize="length",
+        monte_carlo=3,
+        draw_spectra=6,
+        seed=2,
+        noise=tmp_path / "noise.txt",
+        device="cpu",
+        ortho=True,
+        out_dir=tmp_path / "r",
+    )
     drawn = read_values(next((tmp_path / "r").glob("*_montecarlo_ortho.hdr")))
     with rasterio.open(tmp_path / PRODUCT.format("BARE", "tif")) as source:
         mean = source.read(1)

@@ -90,8 +90,9 @@ def test_purity_against_numpy(tmp_path, scene):
     assert [[int(row[key]) for key in ("line", "sample", "count")] for row in rows] == found["pixels"]
     assert sorted((row[2] for row in found["pixels"]), reverse=True) == [row[2] for row in found["pixels"]]
     assert [float(rows[0]["x"]), float(rows[0]["y"])] == [
-        500000 + 30 * (int(rows[0]["sample"]) + 0.5), 4000000 - 20 * (int(rows[0]["line"]) + 0.5)
-    ]  # fmt: skip
+        500000 + 30 * (int(rows[0]["sample"]) + 0.5),
+        4000000 - 20 * (int(rows[0]["line"]) + 0.5),
+    ]
 
 
 @pytest.mark.parametrize("interleave", ["bip", "bsq"])

@@ -67,9 +67,15 @@ def written(folder):
 
 
 OPTIONS = [
-    {"method": "nnls"}, {"method": "fcls"}, {"method": "pcls"}, {"method": "scls"}, {"method": "nnls", "normalize": "length"},
-    {"method": "nnls", "weights": "w.txt"}, {"method": "fcls", "top": 2, "quantize": 1e-4}, {"method": "nnls", "bands": "1-20,25-50"},
-]  # fmt: skip
+    {"method": "nnls"},
+    {"method": "fcls"},
+    {"method": "pcls"},
+    {"method": "scls"},
+    {"method": "nnls", "normalize": "length"},
+    {"method": "nnls", "weights": "w.txt"},
+    {"method": "fcls", "top": 2, "quantize": 1e-4},
+    {"method": "nnls", "bands": "1-20,25-50"},
+]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -89,8 +95,10 @@ def test_the_missing_spectrum_is_named_and_its_place(tmp_path, options, monkeypa
 def test_places_are_those_of_the_pixels(tmp_path, interleave):
     scene = open_cube(made(tmp_path, interleave=interleave))
     shape, axes = {
-        "bip": ((LINES, SAMPLES, L), (0, 1, 2)), "bil": ((LINES, L, SAMPLES), (0, 2, 1)), "bsq": ((L, LINES, SAMPLES), (1, 2, 0)),
-    }[interleave]  # fmt: skip
+        "bip": ((LINES, SAMPLES, L), (0, 1, 2)),
+        "bil": ((LINES, L, SAMPLES), (0, 2, 1)),
+        "bsq": ((L, LINES, SAMPLES), (1, 2, 0)),
+    }[interleave]
     cube = np.fromfile(tmp_path / "s.img").reshape(shape).transpose(axes)
     bands = choose_bands(scene, "good", None)
     for most in (100, 10_000):
@@ -112,9 +120,10 @@ def naive(Y, E, C):
     beyond = [r @ direction - 2 * n for r, n in zip(left, noise)]
     other = [-(r @ direction) - 2 * n for r, n in zip(left, noise)]
     counts = [
-        k for k in range(1, len(Y) + 1)
+        k
+        for k in range(1, len(Y) + 1)
         if (limit := sorted(beyond, reverse=True)[k - 1]) > 0 and sum(b >= limit for b in other) <= 0.05 * k
-    ]  # fmt: skip
+    ]
     worst = [pixels[k] for k in order[:count]]
     misfits = [np.median([nnls(np.column_stack([unit, c / np.linalg.norm(c)]), y)[1] for y in worst]) for c in C.T]
     return max(counts, default=0), np.median([nnls(unit, y)[1] for y in worst]), misfits
@@ -177,7 +186,7 @@ CLASSES = ("a", "b", "c")
         pytest.param(lambda: replace(kept(), classes=CLASSES), {"method": "mesma"}, marks=pytest.mark.slow),
     ],
     ids=["l1", "bands", "mesma"],
-)  # fmt: skip
+)
 def test_nothing_is_said_where_it_would_be_nonsense(tmp_path, given, words):
     report = unmix.run(made(tmp_path), endmembers=given(), **words)
     assert report["missing"] is None and "negative_if_free" not in report["abundances"][0]

@@ -126,10 +126,14 @@ def test_it_stops_when_the_loss_does():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"X": np.full((4, 3), -1.0)}, "X holds"), ({"E": np.full((3, 2), np.nan)}, "E holds"), ({"A": np.ones((4, 3))}, "not match"),
-        ({"loss": "l1"}, "unknown loss"), ({"steps": 0}, "`steps`"), ({"tol": -1}, "`tol`"),
+        ({"X": np.full((4, 3), -1.0)}, "X holds"),
+        ({"E": np.full((3, 2), np.nan)}, "E holds"),
+        ({"A": np.ones((4, 3))}, "not match"),
+        ({"loss": "l1"}, "unknown loss"),
+        ({"steps": 0}, "`steps`"),
+        ({"tol": -1}, "`tol`"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said(change, words):
     arguments = {"X": np.ones((4, 3)), "E": np.ones((3, 2))} | change
     refused(unmix.UnmixError, words, unmix.nmf, **arguments)

@@ -221,8 +221,14 @@ def test_the_map_that_is_named(run, tmp_path):
     words = ["".join(one.itertext()) for one in ElementTree.parse(tmp_path / "m.svg").getroot().iter(SVG + "text")]
     assert "rmse" in words and not {*NAMES} & {*words}
     assert "draw it with" in command("plot", named, "-o", tmp_path / "n.png", code=2)[1]
-    unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "e.csv", method="fcls", device="cpu", out_dir=tmp_path / "p",
-              certificate=True)  # fmt: skip
+    unmix.run(
+        tmp_path / "s.hdr",
+        endmembers=tmp_path / "e.csv",
+        method="fcls",
+        device="cpu",
+        out_dir=tmp_path / "p",
+        certificate=True,
+    )
     for pair in ((named, tmp_path / "p/s"), (tmp_path / "p/s", run.with_name("s_rmse.img"))):
         (row,) = unmix.compare(*pair, out=tmp_path / "c.hdr", overwrite=True)["pairs"]
         assert row["a"] == row["b"] == "rmse" and row["rmse"] == 0

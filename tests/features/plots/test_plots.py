@@ -137,7 +137,7 @@ def test_classes_a_page_and_plots_that_lie_outside(run, tmp_path, caplog):
         (["x", "y", "Oak"], ["1e400", "-1e308", 0.5], {}, "no plot has values"),
         (["line", "sample", "Oak"], [1, 2, "nan"], {}, "no plot has values"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_compared_is_said(run, tmp_path, heading, row, options, says):
     table = written(tmp_path / "p.csv", heading, [row])
     before = table.read_bytes()

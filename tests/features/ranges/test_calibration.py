@@ -55,8 +55,12 @@ def test_limits_hold_their_share_of_draws_by_scipy(has_sum, truth):
     heavy = np.full(p, 1e4 if has_sum else 0.0)  # holds the changes to a sum of 0
 
     def least(x, columns):
-        M = np.vstack([np.column_stack([E[:, columns], -E[:, columns & truth]]),
-                       np.concatenate([heavy[columns], -heavy[columns & truth]])])  # fmt: skip
+        M = np.vstack(
+            [
+                np.column_stack([E[:, columns], -E[:, columns & truth]]),
+                np.concatenate([heavy[columns], -heavy[columns & truth]]),
+            ]
+        )
         return nnls(M, np.append(x, 0.0), maxiter=500)[1] ** 2
 
     for j in np.flatnonzero(truth):

@@ -12,13 +12,17 @@ from unmix.features.ranges.limit import ALWAYS_FITS
 # Their compiled search takes half a minute where nothing is compiled yet.
 pytestmark = pytest.mark.slow
 
-# The second spectrum is nearly a copy of the first; ends were inside by up to 1.4e-2, and the lower one was 3325, above the upper.
+# The second spectrum is nearly a copy of the first; ends were inside by up to 1.4e-2, and the lower one was 3325, above
+# the upper.
 NEAR_COPY = [
-    [0.3916015625, 0.3916015241541941, 0.603515625], [0.546875, 0.5468749902392495, 0.7314453125],
-    [0.640625, 0.6406249504990505, 0.259765625], [0.56640625, 0.5664062339644812, 0.1494140625],
-    [0.765625, 0.7656249902392495, 0.5615234375], [0.5595703125, 0.5595702741541941, 0.369140625],
+    [0.3916015625, 0.3916015241541941, 0.603515625],
+    [0.546875, 0.5468749902392495, 0.7314453125],
+    [0.640625, 0.6406249504990505, 0.259765625],
+    [0.56640625, 0.5664062339644812, 0.1494140625],
+    [0.765625, 0.7656249902392495, 0.5615234375],
+    [0.5595703125, 0.5595702741541941, 0.369140625],
     [0.16015625, 0.16015635457947064, 0.712890625],
-]  # fmt: skip
+]
 FAR = [0.26318359375, -0.030029296875, -0.089111328125, -0.188720703125, 0.424560546875, 0.82470703125, -0.026611328125]
 LIMITS = [{"within": 1e-6}, {"within": 1e-8}, {"within": 1e-10}, {"confidence": 0.95, "noise": 1e-7}]
 

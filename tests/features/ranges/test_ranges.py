@@ -42,9 +42,14 @@ def largest(y, E, c, most, method, starts, w=None):
     values = []
     for start in starts:
         found = minimize(
-            lambda a: -value(a), start, jac=(lambda a: -c) if w is None else None, bounds=[(0, None)] * len(c), method="SLSQP",
-            constraints=[fits, *conditions(method)], options={"ftol": 1e-12, "maxiter": 500},
-        )  # fmt: skip
+            lambda a: -value(a),
+            start,
+            jac=(lambda a: -c) if w is None else None,
+            bounds=[(0, None)] * len(c),
+            method="SLSQP",
+            constraints=[fits, *conditions(method)],
+            options={"ftol": 1e-12, "maxiter": 500},
+        )
         a = np.maximum(found.x, 0)
         if np.square(y - E @ a).sum() <= most * (1 + 1e-7):
             values.append(value(a))
@@ -52,10 +57,12 @@ def largest(y, E, c, most, method, starts, w=None):
 
 
 AGAINST_SCIPY = [
-    *((method, {"within": 0.01}) for method in METHODS), *((method, {"confidence": 0.95, "noise": 0.01}) for method in METHODS),
-    ("nnls", {"within": 0.02, "normalize": "sum"}), ("nnls", {"within": 0.02, "normalize": "length"}),
+    *((method, {"within": 0.01}) for method in METHODS),
+    *((method, {"confidence": 0.95, "noise": 0.01}) for method in METHODS),
+    ("nnls", {"within": 0.02, "normalize": "sum"}),
+    ("nnls", {"within": 0.02, "normalize": "length"}),
     ("pcls", {"within": 0.02, "normalize": "sum"}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("method", "words"), AGAINST_SCIPY, ids=str)

@@ -44,9 +44,15 @@ def test_against_scipy(tmp_path, cube, within, normalized, words):
     path, E, kinds, Y = cube
     words = {"levels": "2-4"} | words
     report = unmix.run(
-        path, endmembers=tmp_path / "library.csv", method="mesma", uncertainty=True, ranges="class", within=within,
-        shade_normalize=normalized, **words,
-    )  # fmt: skip
+        path,
+        endmembers=tmp_path / "library.csv",
+        method="mesma",
+        uncertainty=True,
+        ranges="class",
+        within=within,
+        shade_normalize=normalized,
+        **words,
+    )
     models = EveryModel(E, kinds, ModelChoice(**words), normalized)
     names = ", ".join(f"{kind} {end}" for kind in KINDS for end in ("lower", "upper"))
     assert f"band names = {{{names}}}" in (tmp_path / "x_range.hdr").read_text()
@@ -77,9 +83,15 @@ def test_no_mixture_of_a_model_that_fits_is_outside(tmp_path, cube, normalized):
     path, E, kinds, Y = cube
     within, random = 0.02, np.random.default_rng(5)
     unmix.run(
-        path, endmembers=tmp_path / "library.csv", method="mesma", levels="2-4", ranges="class", within=within,
-        shade_normalize=normalized, certificate=True,
-    )  # fmt: skip
+        path,
+        endmembers=tmp_path / "library.csv",
+        method="mesma",
+        levels="2-4",
+        ranges="class",
+        within=within,
+        shade_normalize=normalized,
+        certificate=True,
+    )
     found, rmse = read_map(tmp_path / "x", "range"), read_map(tmp_path / "x", "rmse")[..., 0]
     number = np.array([KINDS.index(kind) for kind in kinds])
     sets = [
@@ -121,9 +133,15 @@ def test_odd_libraries(tmp_path, case):
         E[:, 5] = 0.4 * E[:, 1] + 0.6 * E[:, 3] + 1e-3 * random.standard_normal(12)
     path = write_cube(tmp_path / "x.hdr", scene(random, E, kinds, 6).reshape(2, 3, 12))
     unmix.run(
-        path, endmembers=write_csv(tmp_path / "e.csv", E, classes=kinds), method="mesma",
-        levels=f"2-{min(4, len(sizes) + 1)}", ranges="class", within=0.01, scale=1.0, shade_normalize=case == "nearly equal",
-    )  # fmt: skip
+        path,
+        endmembers=write_csv(tmp_path / "e.csv", E, classes=kinds),
+        method="mesma",
+        levels=f"2-{min(4, len(sizes) + 1)}",
+        ranges="class",
+        within=0.01,
+        scale=1.0,
+        shade_normalize=case == "nearly equal",
+    )
     assert verify(tmp_path / "x", everything=True).faults == []
     ends, fractions = read_map(tmp_path / "x", "range"), read_map(tmp_path / "x", "fraction")[..., : len(sizes)]
     assert (ends[..., 0::2] <= fractions).all() and (ends[..., 1::2] >= fractions).all()
@@ -131,15 +149,23 @@ def test_odd_libraries(tmp_path, case):
 
 def test_a_share_whose_ellipsoid_has_mixtures_of_sum_zero(tmp_path):
     """A dark spectrum beside a bright one: the least share is where a plane touches, though without limits shares have no least."""
-    E = np.array([
-        [0.52990016, 0.67706361, 0.34062529, 0.59452508, 0.65884013, 0.96106732],
-        [0.12417947, 0.04032522, 0.00722241, 0.10733036, 0.03089678, 0.13912109],
-    ]).T  # fmt: skip
+    E = np.array(
+        [
+            [0.52990016, 0.67706361, 0.34062529, 0.59452508, 0.65884013, 0.96106732],
+            [0.12417947, 0.04032522, 0.00722241, 0.10733036, 0.03089678, 0.13912109],
+        ]
+    ).T
     y = np.array([0.38343236, 0.56717961, 0.28093236, 0.42922535, 0.52184134, 0.74786396])
     unmix.run(
-        write_cube(tmp_path / "x.hdr", y[None, None]), endmembers=write_csv(tmp_path / "e.csv", E, classes=["a", "b"]),
-        method="mesma", fusion=0.0, ranges="class", within=0.003, shade_normalize=True, scale=1.0,
-    )  # fmt: skip
+        write_cube(tmp_path / "x.hdr", y[None, None]),
+        endmembers=write_csv(tmp_path / "e.csv", E, classes=["a", "b"]),
+        method="mesma",
+        fusion=0.0,
+        ranges="class",
+        within=0.003,
+        shade_normalize=True,
+        scale=1.0,
+    )
     rmse = float(read_map(tmp_path / "x", "rmse")[0, 0, 0])
     x = np.stack(np.meshgrid(np.linspace(0, 1, 1500), np.linspace(0, 1, 1500)), axis=-1).reshape(-1, 2)
     G, c, square = E.T @ E, E.T @ y, y @ y

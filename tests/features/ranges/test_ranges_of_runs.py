@@ -50,10 +50,17 @@ CASES = [
     ({"method": "nnls", "ranges": "class", "within": 0.01}, {"within": 0.01}, True),
     ({"method": "fcls", "ranges": "each", "within": 0.01}, {"within": 0.01}, False),
     ({"method": "pcls", "ranges": "class", "confidence": 0.9, "noise": "noise.txt"}, {"confidence": 0.9}, True),
-    ({"method": "nnls", "normalize": "length", "ranges": "class", "within": 0.01}, {"within": 0.01, "normalize": "length"}, True),
-    ({"method": "nnls", "ranges": "each", "confidence": 0.05, "simultaneous": True, "noise": "noise.txt"},
-     {"confidence": 0.05, "simultaneous": True}, False),
-]  # fmt: skip
+    (
+        {"method": "nnls", "normalize": "length", "ranges": "class", "within": 0.01},
+        {"within": 0.01, "normalize": "length"},
+        True,
+    ),
+    (
+        {"method": "nnls", "ranges": "each", "confidence": 0.05, "simultaneous": True, "noise": "noise.txt"},
+        {"confidence": 0.05, "simultaneous": True},
+        False,
+    ),
+]
 
 
 @pytest.mark.parametrize(("words", "asked", "is_by_class"), CASES)

@@ -319,11 +319,14 @@ def test_a_bound_that_is_cut_off():
 @pytest.mark.parametrize(
     ("count", "words", "text"),
     [
-        (0, {}, "`rows` 0: the library has 15 different spectra"), (16, {}, "`rows` 16: the library has 15"),
-        ("best", {}, "`rows` 'best': must be a whole number, or auto"), (2, {"method": "ucls"}, "is for `method` nnls, fcls, pcls"),
-        (2, {"noise": -1.0}, "`noise` -1.0: must be"), (2, {"noise": np.full(30, 0.1)}, "must be one standard deviation"),
+        (0, {}, "`rows` 0: the library has 15 different spectra"),
+        (16, {}, "`rows` 16: the library has 15"),
+        ("best", {}, "`rows` 'best': must be a whole number, or auto"),
+        (2, {"method": "ucls"}, "is for `method` nnls, fcls, pcls"),
+        (2, {"noise": -1.0}, "`noise` -1.0: must be"),
+        (2, {"noise": np.full(30, 0.1)}, "must be one standard deviation"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(count, words, text):
     E, Y, _ = scene(np.random.default_rng(10))
     refused(MethodError, text, unmix.rows, Y, E, count, **words)
@@ -350,11 +353,17 @@ WORDS = {"method": "fcls", "rows": "auto", "device": "cpu", "browse": False}
 @pytest.mark.parametrize(
     "words",
     [
-        {}, {"method": "nnls", "normalize": "sum"}, {"method": "pcls", "rows": 3}, {"seconds": 0.2}, {"tv": 0.01},
-        {"weights": "weights.txt"}, {"method": "pcls", "rows": 3, "shade": "shade.csv"}, {"by": "class"},
+        {},
+        {"method": "nnls", "normalize": "sum"},
+        {"method": "pcls", "rows": 3},
+        {"seconds": 0.2},
+        {"tv": 0.01},
+        {"weights": "weights.txt"},
+        {"method": "pcls", "rows": 3, "shade": "shade.csv"},
+        {"by": "class"},
     ],
     ids=["fcls", "fractions", "shade", "bound", "tv", "weights", "own shade", "classes"],
-)  # fmt: skip
+)
 def test_a_run(tmp_path, files, words, monkeypatch):
     """The rows of the scene are written, recorded, said, and shown."""
     folder, names = files
@@ -423,14 +432,20 @@ def test_the_rows_on_any_device(tmp_path, files, device):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ({"method": "ucls"}, "`rows` is for `method` nnls, fcls"), ({"solver": "inverse"}, "for `solver` active-set, not inverse"),
-        ({"rows": 0}, "`rows` 0: must be a whole number"), ({"rows": 2.5}, "`rows` 2.5: must be a whole number"),
-        ({"rows": "best"}, "`rows` 'best': must be"), ({"method": "nnls", "l1": 0.1}, "`rows` does not go with `l1`"),
-        ({"method": "nnls", "at_most": 2}, "`rows` does not go with `at_most`"), ({"rows": None, "seconds": 1.0}, "add that"),
-        ({"seconds": 0.0}, "`seconds` 0: must be above 0"), ({"endmembers": None}, "`rows` chooses spectra of a library"),
-        ({"rows": 21}, "the library has 15 different spectra"), ({"method": "nnls", "likelihood": "poisson"}, "does not go with"),
+        ({"method": "ucls"}, "`rows` is for `method` nnls, fcls"),
+        ({"solver": "inverse"}, "for `solver` active-set, not inverse"),
+        ({"rows": 0}, "`rows` 0: must be a whole number"),
+        ({"rows": 2.5}, "`rows` 2.5: must be a whole number"),
+        ({"rows": "best"}, "`rows` 'best': must be"),
+        ({"method": "nnls", "l1": 0.1}, "`rows` does not go with `l1`"),
+        ({"method": "nnls", "at_most": 2}, "`rows` does not go with `at_most`"),
+        ({"rows": None, "seconds": 1.0}, "add that"),
+        ({"seconds": 0.0}, "`seconds` 0: must be above 0"),
+        ({"endmembers": None}, "`rows` chooses spectra of a library"),
+        ({"rows": 21}, "the library has 15 different spectra"),
+        ({"method": "nnls", "likelihood": "poisson"}, "does not go with"),
     ],
-)  # fmt: skip
+)
 def test_what_rows_do_not_go_with(tmp_path, files, words, text):
     folder, _ = files
     with pytest.raises((MethodError, InputError, LibraryError), match=text):
@@ -473,10 +488,11 @@ def test_one_set_for_many_scenes(tmp_path, files, monkeypatch):
         report = unmix.run(cube, endmembers="scenes_endmembers.csv", out_dir="out", **WORDS)
         assert sorted(row["name"] for row in report["rows"]["rows"]) == sorted(kept)
     for more, text, code in (
-        ((), "overwrite", 1), (("--rows", "16"), "has 15 different spectra", 2),
+        ((), "overwrite", 1),
+        (("--rows", "16"), "has 15 different spectra", 2),
         (("other.hdr",), "other.img has 9; scenes of one set", 3),
         (("counts.hdr",), "counts.img: pixels are ", 3),
-    ):  # fmt: skip
+    ):
         told = command(*words, *["--overwrite"] * bool(more), *more, code=code)[1]
         assert text in told and len(told.strip().splitlines()) == 1
     assert set(unmix.load_library("scenes_endmembers.csv").names) == set(few.names)

@@ -66,9 +66,16 @@ def test_a_run_of_an_item_is_that_of_its_file(folder: Path, tmp_path: Path) -> N
     scene = truth(lines=20, samples=18, bands=9)
     item = FORMS["wyvern"](folder, scene)
     listed = lambda values: "{" + ", ".join(map(repr, map(float, values))) + "}"  # noqa: E731
-    write_cube(tmp_path / "plain.hdr", stored_of(scene), wavelength=listed(scene.waves), wavelength_units="Nanometers",
-               fwhm=listed(scene.fwhm), data_ignore_value=FILL, data_gain_values=listed([SCALE] * 9),
-               data_offset_values=listed([OFFSET] * 9))  # fmt: skip
+    write_cube(
+        tmp_path / "plain.hdr",
+        stored_of(scene),
+        wavelength=listed(scene.waves),
+        wavelength_units="Nanometers",
+        fwhm=listed(scene.fwhm),
+        data_ignore_value=FILL,
+        data_gain_values=listed([SCALE] * 9),
+        data_offset_values=listed([OFFSET] * 9),
+    )
     unmix.run(tmp_path / "plain.hdr", out_dir=tmp_path / "plain", **HOW)
     expected = read_values(unmix.open_cube(tmp_path / "plain/plain_abundance.hdr"))
     with serving(folder, latency=0.03) as server:
@@ -162,9 +169,15 @@ def test_items_are_chosen_by_date_and_cloud(folder: Path, nested: bool) -> None:
     ]
     cover = [None if k % 9 == 0 else float(one) for k, one in enumerate(random.integers(0, 100, 40))]
     items = [
-        {"type": "Feature", "stac_version": "1.0.0", "id": f"i{k}", "assets": {},
-         "properties": {"datetime": None, "start_datetime": time} if k % 2 else {"datetime": time}} for k, time in enumerate(times)
-    ]  # fmt: skip
+        {
+            "type": "Feature",
+            "stac_version": "1.0.0",
+            "id": f"i{k}",
+            "assets": {},
+            "properties": {"datetime": None, "start_datetime": time} if k % 2 else {"datetime": time},
+        }
+        for k, time in enumerate(times)
+    ]
     for item, one in zip(items, cover):
         item["properties"] |= {} if one is None else {"eo:cloud_cover": one}
     path = folder / "catalog.json"
@@ -187,13 +200,17 @@ def test_items_are_chosen_by_date_and_cloud(folder: Path, nested: bool) -> None:
     else:
         path.write_text(json.dumps({"type": "FeatureCollection", "features": items}))
     for dates, clouds, first, last in (
-        (None, 20.0, "", "9"), ("2023-07/2023-08", None, "2023-07-01", "2023-08-31"), ("2023-07-15/..", 50, "2023-07-15", "9"),
-        ("2023-08", None, "2023-08-01", "2023-08-31"), ("/2023-07-09", 80.0, "", "2023-07-09"),
-    ):  # fmt: skip
+        (None, 20.0, "", "9"),
+        ("2023-07/2023-08", None, "2023-07-01", "2023-08-31"),
+        ("2023-07-15/..", 50, "2023-07-15", "9"),
+        ("2023-08", None, "2023-08-01", "2023-08-31"),
+        ("/2023-07-09", 80.0, "", "2023-07-09"),
+    ):
         wanted = [
-            f"i{k}" for k in range(40)
+            f"i{k}"
+            for k in range(40)
             if first <= times[k][:10] <= last and (clouds is None or (cover[k] is not None and cover[k] <= clouds))
-        ]  # fmt: skip
+        ]
         found = listed(path, path.read_bytes(), dates, clouds)
         names = [Path(one).stem if nested else one.rpartition("#")[2] for one in found]
         assert [name for name in names if "none" not in name] == wanted and len(names) == len(wanted) + 2 * nested
@@ -260,10 +277,16 @@ def test_items_of_one_name_or_id_are_refused_before_the_first(folder: Path, tmp_
 
     def search(*ids: str) -> Path:
         features = [
-            {"type": "Feature", "stac_version": "1.0.0", "id": name, "collection": str(k), "properties": {},
-             "assets": {"d": {"href": "a.hdr", "roles": ["data"], "type": "image/tiff"}}}
+            {
+                "type": "Feature",
+                "stac_version": "1.0.0",
+                "id": name,
+                "collection": str(k),
+                "properties": {},
+                "assets": {"d": {"href": "a.hdr", "roles": ["data"], "type": "image/tiff"}},
+            }
             for k, name in enumerate(ids)
-        ]  # fmt: skip
+        ]
         (folder / "search.json").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
         return folder / "search.json"
 
@@ -297,13 +320,19 @@ def test_items_of_one_name_or_id_are_refused_before_the_first(folder: Path, tmp_
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "cannot be read as JSON"), ("[" * 10**5, "cannot be read as JSON"), ("[1]", "no item"), ("{}", "names no scene"),
+        ("{", "cannot be read as JSON"),
+        ("[" * 10**5, "cannot be read as JSON"),
+        ("[1]", "no item"),
+        ("{}", "names no scene"),
         ('{"type": "Feature", "stac_version": "1.0.0", "assets": {"a": 5, "b": {"href": 7}}}', "no asset with data"),
-        ('{"type": "Feature", "stac_version": "1.0.0", "assets": {"a": {"href": "x.json", "type": "image/tiff"}}}', "is no scene"),
+        (
+            '{"type": "Feature", "stac_version": "1.0.0", "assets": {"a": {"href": "x.json", "type": "image/tiff"}}}',
+            "is no scene",
+        ),
         ('{"type": "Feature", "stac_version": "1.0.0", "assets": {"a": {"href": "h\\u0000.tif"}}}', "no file"),
         ('{"type": "Feature", "stac_version": "1.0.0", "assets": {"a": {"href": "none.tif"}}}', "no such file"),
     ],
-)  # fmt: skip
+)
 def test_documents_that_are_no_items(folder: Path, text: str, message: str) -> None:
     (folder / "x.json").write_text(text)
     assert message in command("info", folder / "x.json", code=3)[1]
@@ -312,15 +341,19 @@ def test_documents_that_are_no_items(folder: Path, text: str, message: str) -> N
 @pytest.mark.parametrize(
     "change",
     [
-        {"assets": {"a": {"href": "x.tif", "roles": 1.5}}}, {"assets": {"a": {"href": "http://[::1", "type": "tiff"}}},
-        {"links": 5}, {"assets": {"a": {"href": "x.tif", "eo:bands": [None, 7, {"center_wavelength": [1]}]}}}, {"properties": [1]},
-        {"id": None}, {"assets": {"a": {"href": "x.tif", "eo:bands": [{"center_wavelength": 1e999}] * 2}}},
+        {"assets": {"a": {"href": "x.tif", "roles": 1.5}}},
+        {"assets": {"a": {"href": "http://[::1", "type": "tiff"}}},
+        {"links": 5},
+        {"assets": {"a": {"href": "x.tif", "eo:bands": [None, 7, {"center_wavelength": [1]}]}}},
+        {"properties": [1]},
+        {"id": None},
+        {"assets": {"a": {"href": "x.tif", "eo:bands": [{"center_wavelength": 1e999}] * 2}}},
         {"assets": {"a": {"href": "x.tif", "proj:shape": [4, 5], "proj:transform": [None] * 6}}},
         {"assets": {"a": {"href": "x.tif", "bands": [{"center_wavelength": 10**400}] * 2}}},
         {"properties": {"eo:cloud_cover": 10**400, "datetime": 10**400}, "bbox": [10**400] * 4},
         {"assets": {"a": {"href": "x.tif", "proj:transform": [10**400] * 6, "raster:bands": [{"scale": 10**400}] * 2}}},
     ],
-)  # fmt: skip
+)
 def test_no_item_is_a_traceback(folder: Path, change: dict) -> None:
     """Whatever stands where lists, names and numbers should."""
     tiff(folder / "x.tif", np.ones((4, 5, 2), np.float32))
@@ -414,13 +447,21 @@ def test_workers_read_the_item_too(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("a.json", ("a.json", "")), ("d.json/a.json#x", ("d.json/a.json", "x")), ("a.JSON#x.json#y/z", ("a.JSON", "x.json#y/z")),
-        ("b.geojson#d", ("b.geojson", "d")), ("a.json.hdr", None), ("a#b.hdr", None), ("items/x", None), ("a.json#", None),
-        ("https://h/a.json#k", ("https://h/a.json", "k")), ("https://h/c/items/x", ("https://h/c/items/x", "")),
-        ("https://h/c/items/x#a/items/b", ("https://h/c/items/x", "a/items/b")), ("https://h/c/items/x/y.tif", None),
+        ("a.json", ("a.json", "")),
+        ("d.json/a.json#x", ("d.json/a.json", "x")),
+        ("a.JSON#x.json#y/z", ("a.JSON", "x.json#y/z")),
+        ("b.geojson#d", ("b.geojson", "d")),
+        ("a.json.hdr", None),
+        ("a#b.hdr", None),
+        ("items/x", None),
+        ("a.json#", None),
+        ("https://h/a.json#k", ("https://h/a.json", "k")),
+        ("https://h/c/items/x", ("https://h/c/items/x", "")),
+        ("https://h/c/items/x#a/items/b", ("https://h/c/items/x", "a/items/b")),
+        ("https://h/c/items/x/y.tif", None),
         ("s3://bb/a.json#k", ("s3://bb/a.json", "k")),
     ],
-)  # fmt: skip
+)
 def test_names_of_documents(name: str, found: tuple[str, str] | None) -> None:
     got = document_of(name)
     assert (None if got is None else (str(got[0]), got[1])) == found
@@ -432,12 +473,16 @@ def test_items_that_failed_have_rows(tmp_path: Path) -> None:
     """Named as their runs would be, also below other folders, with what item or name tell; reading none is no error."""
     item = written(tmp_path, "a b", {}, **{"eo:cloud_cover": 3})
     (tmp_path / "bad_20230721.json").write_text("{")
-    runs = [SimpleNamespace(stem=Path(f"maps/{where}/x"), report={"input": {"path": f"{tmp_path}/{where}/x.hdr"}})
-            for where in ("in/1", "in/2")]  # fmt: skip
+    runs = [
+        SimpleNamespace(stem=Path(f"maps/{where}/x"), report={"input": {"path": f"{tmp_path}/{where}/x.hdr"}})
+        for where in ("in/1", "in/2")
+    ]
     scenes = [item, tmp_path / "in/1/y_20230802.hdr", tmp_path / "in/3/z.img", tmp_path / "bad_20230721.json"]
     rows = rows_of_failed(["run", "time", "cloud_cover", "zone"], {str(one): "why" for one in scenes}, runs)
     assert [(row["run"], row["time"], row["cloud_cover"]) for row in rows] == [
-        ("maps/a_b", "2026-05-04T10:11:12Z", "3"), ("maps/in/1/y_20230802", "2023-08-02", None), ("maps/in/3/z", None, None),
+        ("maps/a_b", "2026-05-04T10:11:12Z", "3"),
+        ("maps/in/1/y_20230802", "2023-08-02", None),
+        ("maps/in/3/z", None, None),
         ("maps/bad_20230721", "2023-07-21", None),
-    ]  # fmt: skip
+    ]
     assert all(row["zone"] is None and row["reason"] == "why" for row in rows)

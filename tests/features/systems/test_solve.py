@@ -150,9 +150,13 @@ def test_systems_with_weights_columns_and_a_dictionary(tmp_path, ending, memory)
     random = np.random.default_rng(3)
     N, m, n, K = 50, 8, 5, 3
     arrays = {
-        "A": random.random((K, m, n)), "B": random.random((N, m)), "weights": 10.0 ** random.uniform(-1, 1, (N, m)),
-        "allowed": random.random((N, n)) < 0.8, "start": random.random((N, n)), "dictionary": random.integers(0, K, N),
-    }  # fmt: skip
+        "A": random.random((K, m, n)),
+        "B": random.random((N, m)),
+        "weights": 10.0 ** random.uniform(-1, 1, (N, m)),
+        "allowed": random.random((N, n)) < 0.8,
+        "start": random.random((N, n)),
+        "dictionary": random.integers(0, K, N),
+    }
     names = {}
     for name, values in arrays.items():
         names[name] = tmp_path / f"{name}{ending}"
@@ -167,8 +171,18 @@ def test_systems_with_weights_columns_and_a_dictionary(tmp_path, ending, memory)
     np.testing.assert_allclose(np.load(tmp_path / "x.npy"), expected.x, atol=1e-12)
     assert (np.load(tmp_path / "x.npy")[~arrays["allowed"]] == 0).all()
     np.save(tmp_path / "wrong.npy", arrays["weights"][:, 1:])
-    err = command("solve", names["A"], names["B"], "--dictionary", names["dictionary"], "--weights", tmp_path / "wrong.npy",
-                  "-o", tmp_path / "y.npy", code=3)[1]  # fmt: skip
+    err = command(
+        "solve",
+        names["A"],
+        names["B"],
+        "--dictionary",
+        names["dictionary"],
+        "--weights",
+        tmp_path / "wrong.npy",
+        "-o",
+        tmp_path / "y.npy",
+        code=3,
+    )[1]
     assert "weights must be (8,) or (50, 8), but has shape (50, 7)" in err and not (tmp_path / "y.npy").exists()
     err = command(
         "solve", names["B"], names["B"], "--quadratic", "--weights", names["weights"], "-o", tmp_path / "y.npy", code=2

@@ -33,9 +33,15 @@ def cube(tmp_path):
 def test_against_all_models(tmp_path, cube, words, within, normalized):
     path, E, kinds, Y = cube
     unmix.run(
-        path, endmembers=tmp_path / "library.csv", method="mesma", levels="2-4", uncertainty=True, within=within,
-        shade_normalize=normalized, **words,
-    )  # fmt: skip
+        path,
+        endmembers=tmp_path / "library.csv",
+        method="mesma",
+        levels="2-4",
+        uncertainty=True,
+        within=within,
+        shade_normalize=normalized,
+        **words,
+    )
     choice = ModelChoice(levels="2-4", **words)
     models = EveryModel(E, kinds, choice, normalized)
     found = unmix.mesma(Y, E, kinds, levels="2-4", **words)
@@ -93,9 +99,17 @@ def test_odd_libraries_and_pixels(tmp_path, limits, within, case):
         Y *= 1e-5
     path = write_cube(tmp_path / "x.hdr", Y.reshape(4, 10, 12))
     unmix.run(
-        path, endmembers=write_csv(tmp_path / "e.csv", E, classes=kinds), method="mesma", levels="2-4", limits=limits, uncertainty=True,
-        fusion=0.0, within=within, shade_normalize=case == "dark and normalized", scale=1.0,
-    )  # fmt: skip
+        path,
+        endmembers=write_csv(tmp_path / "e.csv", E, classes=kinds),
+        method="mesma",
+        levels="2-4",
+        limits=limits,
+        uncertainty=True,
+        fusion=0.0,
+        within=within,
+        shade_normalize=case == "dark and normalized",
+        scale=1.0,
+    )
     assert verify(tmp_path / "x", everything=True).faults == []
     bands = (tmp_path / "x_spread.hdr").read_text().partition("band names = {")[2].partition("}")[0].split(", ")
     assert len(set(bands)) == len(bands) == 18

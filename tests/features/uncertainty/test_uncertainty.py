@@ -47,8 +47,13 @@ def run(folder, Y, **words):
 
 
 # Each method alone; sums by class as they are and as shares, with and without shade, negative and not.
-BY = [*((method, None) for method in METHODS), ("pcls", "class"), ("pcls", "normalized"), ("ucls", "normalized"),
-      ("nnls", "normalized")]  # fmt: skip
+BY = [
+    *((method, None) for method in METHODS),
+    ("pcls", "class"),
+    ("pcls", "normalized"),
+    ("ucls", "normalized"),
+    ("nnls", "normalized"),
+]
 
 
 @pytest.mark.parametrize(

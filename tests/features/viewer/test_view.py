@@ -302,9 +302,15 @@ def test_who_is_answered(tmp_path, scene):
             (f"http://127.0.0.1:{port}", 101),
         ):
             lines = (
-                f"GET /{secret}/ws HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Origin: {origin}", "Connection: Upgrade",
-                "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "\r\n",
-            )  # fmt: skip
+                f"GET /{secret}/ws HTTP/1.1",
+                f"Host: 127.0.0.1:{port}",
+                f"Origin: {origin}",
+                "Connection: Upgrade",
+                "Upgrade: websocket",
+                "Sec-WebSocket-Version: 13",
+                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+                "\r\n",
+            )
             with socket.create_connection(("127.0.0.1", port)) as asked:
                 asked.sendall("\r\n".join(lines).encode())
                 said = asked.recv(100).decode()

@@ -21,9 +21,16 @@ def scene(request, tmp_path):
     cube[3, 4], cube[5, 6, 2] = -9999, -9999
     waves = "{" + ", ".join(str(400 + 100 * b) for b in range(6)) + "}"
     path = write_cube(
-        tmp_path / "s.hdr", cube, request.param, data_ignore_value=-9999, reflectance_scale_factor=10000, wavelength=waves,
-        wavelength_units="Nanometers", map_info=MAP, bbl="{1, 1, 0, 1, 1, 1}",
-    )  # fmt: skip
+        tmp_path / "s.hdr",
+        cube,
+        request.param,
+        data_ignore_value=-9999,
+        reflectance_scale_factor=10000,
+        wavelength=waves,
+        wavelength_units="Nanometers",
+        map_info=MAP,
+        bbl="{1, 1, 0, 1, 1, 1}",
+    )
     return path, np.where(cube == -9999, np.nan, cube / 10000)
 
 

@@ -121,8 +121,16 @@ def run(tmp_path_factory):
     )
     write_csv(folder / "e.csv", E)
     for name, options in {"a": {}, "b": {"normalize": "sum"}}.items():
-        unmix.run(folder / "s.hdr", endmembers=folder / "e.csv", method="nnls", uncertainty=True, certificate=True,
-                  out_dir=folder / name, device="cpu", **options)  # fmt: skip
+        unmix.run(
+            folder / "s.hdr",
+            endmembers=folder / "e.csv",
+            method="nnls",
+            uncertainty=True,
+            certificate=True,
+            out_dir=folder / name,
+            device="cpu",
+            **options,
+        )
     return folder
 
 
@@ -228,7 +236,7 @@ def test_areas_of_degrees(tmp_path):
         ({"runs": "elsewhere"}, "no finished run"),
         ({"out": "p.json"}, "an output would replace"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_tabulated_is_said(run, tmp_path, change, says):
     ring = [[(2.0, 3.0), (9.0, 3.0), (9.0, 8.0)]]
     geojson(tmp_path / "p.json", [feature("x", [ring])])
@@ -373,15 +381,19 @@ def test_polygons_are_named_by_what_there_is(run, tmp_path, caplog):
     """Without a column by the only text, else by numbers, and it is said; a name in other case; further properties are columns."""
     square = lambda x, **own: {**feature("", [[[(x, 2), (x + 3, 2), (x + 3, 5), (x, 5)]]]), "properties": own}  # noqa: E731
     files = {
-        "only": [square(2, crop="rye"), square(8, crop="oats")], "texts": [square(2, a="x", b="u"), square(8, a="y", b="u")],
+        "only": [square(2, crop="rye"), square(8, crop="oats")],
+        "texts": [square(2, a="x", b="u"), square(8, a="y", b="u")],
         "equal": [square(2, a="x", b="u"), square(8, a="y", b="v")],
-        "text": [square(2, n=1, Crop="rye"), square(8, n=2, Crop="oats")], "none": [square(2), square(8)],
-    }  # fmt: skip
+        "text": [square(2, n=1, Crop="rye"), square(8, n=2, Crop="oats")],
+        "none": [square(2), square(8)],
+    }
     for name, (column, zones, says) in {
-        "only": (None, ["rye", "oats"], "named by 'crop'"), "text": (None, ["rye", "oats"], "named by 'Crop'"),
-        "equal": (None, ["1", "2"], "numbered from 1; `column` may be a, b"), "texts": (None, ["x", "y"], "named by 'a'"),
+        "only": (None, ["rye", "oats"], "named by 'crop'"),
+        "text": (None, ["rye", "oats"], "named by 'Crop'"),
+        "equal": (None, ["1", "2"], "numbered from 1; `column` may be a, b"),
+        "texts": (None, ["x", "y"], "named by 'a'"),
         "none": (None, ["1", "2"], "numbered from 1"),
-    }.items():  # fmt: skip
+    }.items():
         caplog.clear()
         rows = unmix.zonal(run / "a/s", geojson(tmp_path / name, files[name]), column, wide=True)
         assert [row["zone"] for row in rows] == zones and f"{name}: features are {says}" in caplog.text
@@ -395,7 +407,8 @@ def test_polygons_are_named_by_what_there_is(run, tmp_path, caplog):
 
 
 UNITS = [
-    # Code, map info, size: projections of unequal areas, turned grids, feet, degrees, grads, a pole in a pixel, an equal-area one.
+    # Code, map info, size: projections of unequal areas, turned grids, feet, degrees, grads, a pole in a pixel, an
+    # equal-area one.
     (32633, "UTM, 1, 1, 740000, 5800000, 30, 30", (400, 900)),
     (3857, "Web, 1, 1, 1000000, 8399737.89, 100, 100", (60, 50)),
     (32633, "UTM, 1, 1, 400000, 5800000, 300, 300, rotation=37", (90, 80)),
@@ -427,8 +440,10 @@ def test_areas_are_those_of_geodesics(tmp_path, code, place, size):
     random = np.random.default_rng(1)
     some = [(0, 0), (0, size[1] - 1), (size[0] - 1, size[1] - 1), (size[0] // 2, size[1] // 2)]
     for line, sample in [*some, *random.integers(0, size, (20, 2))]:
-        ring = [(x + a * s + b * n, y + c * s + d * n) for n, s in
-                ((line, sample), (line, sample + 1), (line + 1, sample + 1), (line + 1, sample))]  # fmt: skip
+        ring = [
+            (x + a * s + b * n, y + c * s + d * n)
+            for n, s in ((line, sample), (line, sample + 1), (line + 1, sample + 1), (line + 1, sample))
+        ]
         assert areas[line, sample] == pytest.approx(on_ground(code, np.array(ring)), rel=3e-6)
     if "equal" in place:
         assert areas == pytest.approx(abs(a * d), rel=1e-6)
@@ -469,11 +484,20 @@ def even_odd(polygons, fine=40):
 CROSSED = {
     "bow tie": ([[[(2.2, 3.1), (9.3, 8.2), (9.3, 3.1), (2.2, 8.2)]]], True),
     "pentagram": ([[[(5.0, 1.0), (8.0, 10.0), (0.5, 4.0), (9.5, 4.0), (2.0, 10.0)]]], True),
-    "a hole beyond its polygon": ([[[(2.6, 2.6), (9, 2.6), (9, 7), (2.6, 7)], [(7.3, 4), (12, 4), (12, 9), (7.3, 9)]]], True),
-    "parts that overlap": ([[[(2.3, 3.3), (9, 3.3), (9, 8), (2.3, 8)]], [[(5.2, 5.4), (12, 5.4), (12, 10), (5.2, 10)]]], False),
+    "a hole beyond its polygon": (
+        [[[(2.6, 2.6), (9, 2.6), (9, 7), (2.6, 7)], [(7.3, 4), (12, 4), (12, 9), (7.3, 9)]]],
+        True,
+    ),
+    "parts that overlap": (
+        [[[(2.3, 3.3), (9, 3.3), (9, 8), (2.3, 8)]], [[(5.2, 5.4), (12, 5.4), (12, 10), (5.2, 10)]]],
+        False,
+    ),
     "a part twice": ([[[(2.3, 3.3), (9, 3.3), (9, 8.6), (2.3, 8.6)]]] * 2, False),
-    "a part in a part": ([[[(1.6, 1.6), (12, 1.6), (12, 9), (1.6, 9)]], [[(5.2, 5.4), (7, 5.4), (7, 7), (5.2, 7)]]], False),
-}  # fmt: skip
+    "a part in a part": (
+        [[[(1.6, 1.6), (12, 1.6), (12, 9), (1.6, 9)]], [[(5.2, 5.4), (7, 5.4), (7, 7), (5.2, 7)]]],
+        False,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CROSSED)

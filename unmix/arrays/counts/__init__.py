@@ -31,11 +31,13 @@ class Poisson:
     deviance : array (...), float64
         ``2 Σ (y log(y/μ) − y + μ)``: about L − p where the model is right and counts are not few.
     kappa : array (...), float64
-        The largest violation of the optimality conditions, of the counts of a spectrum; at least the gap as a share of Σy.
+        The largest violation of the optimality conditions, of the counts of a spectrum; at least the gap as a share of
+        Σy.
     delta : array (...), float64
         The distance of x from the optimum is at most this, rounding included; infinite where that is not proved.
     gap : array (...), float64
-        By how much the cost is above the least one at most: proved by a dual point, but for rounding of some 1e-15 of Σy.
+        By how much the cost is above the least one at most: proved by a dual point, but for rounding of some 1e-15 of
+        Σy.
     steps : array (...), int32
         Weighted least squares that were solved.
     """
@@ -75,18 +77,18 @@ def poisson(
     Raises
     ------
     InputError
-        Where shapes do not match, a value is negative or not finite, a spectrum is 0 in all bands, or a pixel has counts in a band in
-        which no spectrum and no background has any.
+        Where shapes do not match, a value is negative or not finite, a spectrum is 0 in all bands, or a pixel has
+        counts in a band in which no spectrum and no background has any.
 
     Notes
     -----
-    Steps of Fisher's scoring are least squares with weights 1/μ (`unmix.nnls`), which choose the support; Newton's steps on it end the
-    search. With ``g = Eᵀ(1 − y/μ)``, v is g where x > 0, and its negative part elsewhere, ``σ²`` the least eigenvalue of the Hessian
-    ``Eᵀ diag(y/μ²) E`` and ``M`` one over the root of the least count above 0: the cost is M-self-concordant (Nesterov 2018, 5.1), so
-    ``|x − x*| ≤ δ = q / (1 − M q) / σ`` where ``q = |v| / σ`` and M q < 1. Computed bounds of rounding are added to v and taken off
-    σ².
-    The gap is ``Σμ − Σy − Σy log s − Σb + s Σ b y/μ``, with s the largest number for which ``Eᵀ1 ≥ s Eᵀ(y/μ)``, but at most
-    ``Σy / Σ(b y/μ)``: ``1 − s y/μ`` is then a feasible dual point.
+    Steps of Fisher's scoring are least squares with weights 1/μ (`unmix.nnls`), which choose the support; Newton's
+    steps on it end the search. With ``g = Eᵀ(1 − y/μ)``, v is g where x > 0, and its negative part elsewhere, ``σ²``
+    the least eigenvalue of the Hessian ``Eᵀ diag(y/μ²) E`` and ``M`` one over the root of the least count above 0: the
+    cost is M-self-concordant (Nesterov 2018, 5.1), so ``|x − x*| ≤ δ = q / (1 − M q) / σ`` where ``q = |v| / σ`` and M
+    q < 1. Computed bounds of rounding are added to v and taken off σ².
+    The gap is ``Σμ − Σy − Σy log s − Σb + s Σ b y/μ``, with s the largest number for which ``Eᵀ1 ≥ s Eᵀ(y/μ)``, but at
+    most ``Σy / Σ(b y/μ)``: ``1 − s y/μ`` is then a feasible dual point.
 
     Examples
     --------

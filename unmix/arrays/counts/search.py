@@ -94,7 +94,8 @@ class CountSearch:
         return self.E, self.Y[which] - self.b[which], 1.0 / mean
 
     def by_newton(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return those of a step of Newton's, over all x ≥ 0: for few counts, whose Hessian is far from what scoring takes it for.
+        """Return those of a step of Newton's, over all x ≥ 0: for few counts, whose Hessian is far from what scoring
+        takes it for.
 
         A row for each abundance has the slope, and keeps the step finite where the Hessian is singular.
         """

@@ -57,7 +57,8 @@ def mixing_function(torch: Any) -> Any:
 
 
 def with_derivatives(answer: Any, name: str, case: Case, Y: Any, E: Any, w: Any = None, allowed: Any = None) -> Any:
-    """Return an answer, a dataclass, whose abundances, the field ``name``, torch can differentiate by Y (..., L), E and w.
+    """Return an answer, a dataclass, whose abundances, the field ``name``, torch can differentiate by Y (..., L), E and
+    w.
 
     Its field ``smooth`` says which pixels have derivatives.
     """
@@ -88,10 +89,11 @@ def is_traced(*arrays: Any) -> bool:
 
 
 def traced(make: Callable[[np.ndarray, np.ndarray], Any], name: str, case: Case, Y: Any, E: Any) -> Any:
-    """Return fields of the answer, a dataclass that ``make`` returns, as arrays of JAX that is tracing; the host computes them.
+    """Return fields of the answer, a dataclass that ``make`` returns, as arrays of JAX that is tracing; the host
+    computes them.
 
-    Its abundances, the field ``name``, have derivatives by Y (..., L) and E, of the first order. Those are computed in float64, as the
-    answers are, whatever JAX is set to.
+    Its abundances, the field ``name``, have derivatives by Y (..., L) and E, of the first order. Those are computed in
+    float64, as the answers are, whatever JAX is set to.
     """
     jax = JAX.module
     Y, E, real = jax.numpy.asarray(Y), jax.numpy.asarray(E), jax.numpy.result_type(float)

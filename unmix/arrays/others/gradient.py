@@ -1,21 +1,22 @@
 """Derivatives of abundances by pixels, endmembers and weights, in torch or in JAX.
 
-On the support P of the optimum, abundances solve ``E_Pᵀ W (y − E_P a_P) = λ1`` (λ = 0 without the sum to one): a small change of y or
-E changes them linearly, as long as the support stays as it is. With g the derivative of a loss by a, ``q = K g_P`` for K the inverse of
-``E_Pᵀ W E_P`` (with the sum: on changes that sum to 0), and r = y − E a:
+On the support P of the optimum, abundances solve ``E_Pᵀ W (y − E_P a_P) = λ1`` (λ = 0 without the sum to one): a small
+change of y or E changes them linearly, as long as the support stays as it is. With g the derivative of a loss by a, ``q
+= K g_P`` for K the inverse of ``E_Pᵀ W E_P`` (with the sum: on changes that sum to 0), and r = y − E a:
 
     dy = W E q,    dE = (W r) qᵀ − (W E q) aᵀ,    dw = r ∘ (E q)
 
-The support does stay as it is where the optimum is strictly complementary: abundances of P are above 0, and the duals of the others
-below. Elsewhere, and where the optimum is not unique, there is no derivative, and none is given: these pixels add 0 to it.
+The support does stay as it is where the optimum is strictly complementary: abundances of P are above 0, and the duals
+of the others below. Elsewhere, and where the optimum is not unique, there is no derivative, and none is given: these
+pixels add 0 to it.
 """
 
 from typing import Any, NamedTuple
 
 from ...certificate import CERTIFIED
 
-# The least abundance of a support, as a share of the largest, and the least distance of a dual from 0, as a share of |y||e_j|: what is
-# smaller may be rounding.
+# The least abundance of a support, as a share of the largest, and the least distance of a dual from 0, as a share of
+# |y||e_j|: what is smaller may be rounding.
 LEAST_SHARE = 1e-9
 
 
@@ -28,9 +29,12 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "ucls": Case(False, False), "scls": Case(False, True), "nnls": Case(True, False), "fcls": Case(True, True),
+    "ucls": Case(False, False),
+    "scls": Case(False, True),
+    "nnls": Case(True, False),
+    "fcls": Case(True, True),
     "pcls": Case(True, True, True),
-}  # fmt: skip
+}
 
 
 class Operands(NamedTuple):
@@ -74,7 +78,8 @@ class Operands(NamedTuple):
     def solve(self, case: Case, inside: Any, right: Any) -> Any:
         """Return what ``E_Pᵀ W E_P`` maps to ``right`` (N, p), which is 0 outside of the support.
 
-        With the sum to one a band of one value is added, which changes nothing where changes sum to 0: shade is a column of zeros.
+        With the sum to one a band of one value is added, which changes nothing where changes sum to 0: shade is a
+        column of zeros.
         """
         xp, n = self.xp, self.n
         if self.w is None:

@@ -1,7 +1,7 @@
 """Kernels that are held ready for arrays on a GPU: enqueued in the caller's stream, and nothing is waited for.
 
-A small batch is copied on the GPU to arrays that are always the same, for which all launches were recorded once: a call is then a copy,
-a replay and a copy. A large one is read and written where it is, launch by launch.
+A small batch is copied on the GPU to arrays that are always the same, for which all launches were recorded once: a call
+is then a copy, a replay and a copy. A large one is read and written where it is, launch by launch.
 
 Keep solvers of arrays on a GPU for callers that come again, and make failures of the GPU one line.
 """
@@ -20,7 +20,8 @@ from ...devices.cuda import Cuda, line_of_error, simulated
 from ...errors import DeviceError, MethodError, UnmixError
 from .kinds import Argument, OnGpu, layout, numbas, part_of_buffer
 
-# The most solvers that are held for callers that come again, and the most bytes of GPU memory that all but the last one may take.
+# The most solvers that are held for callers that come again, and the most bytes of GPU memory that all but the last one
+# may take.
 MOST_HELD, MOST_BYTES = 8, 2**31
 LOCK, SHELF = threading.RLock(), OrderedDict[Hashable, "Held"]()
 
@@ -74,7 +75,8 @@ def gpu_for(kind: OnGpu, array: Any, device: str | None) -> int:
 
 # Most bytes of arguments and answers that are copied for a recorded call: 32 MiB take a GPU of 2022 some 25 µs.
 MOST_COPIED = 2**25
-# A function that enqueues the work of a call. It takes arguments and answers, arrays on the GPU by name, and the stream.
+# A function that enqueues the work of a call. It takes arguments and answers, arrays on the GPU by name, and the
+# stream.
 Enqueue = Callable[[Mapping[str, Any], Mapping[str, Any], Any], None]
 
 
@@ -122,8 +124,12 @@ class Held:
             self.taken, self.given = (cuda.to_device(np.zeros(max(1, n), np.uint8)) for n in (size, self.size))
             self.source, first = (int(array.__cuda_array_interface__["data"][0]) for array in (self.given, self.taken))
             self.to = {part.name: first + part.begin for part in taken}
-            self.record(*({part.name: part_of_buffer(own, part) for part in parts}
-                          for own, parts in ((self.taken, taken), (self.given, self.parts))))  # fmt: skip
+            self.record(
+                *(
+                    {part.name: part_of_buffer(own, part) for part in parts}
+                    for own, parts in ((self.taken, taken), (self.given, self.parts))
+                )
+            )
 
     def record(self, arguments: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
         """Record the launches for arrays of its own, after running them once on zeros."""

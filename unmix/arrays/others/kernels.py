@@ -47,8 +47,8 @@ def converted(array: Any) -> Any:
 def give_kernel() -> Any:
     """Return the kernel that writes the answers for some pixels, from the results of a block.
 
-    Its arguments are abundances (1, p', N), rmse, kappa, delta, steps and state (1, N), and the answers: abundances (N, p), p ≤ p', and
-    the rest, with ``valid`` (N,) bool. Neighbouring threads write neighbouring numbers.
+    Its arguments are abundances (1, p', N), rmse, kappa, delta, steps and state (1, N), and the answers: abundances (N,
+    p), p ≤ p', and the rest, with ``valid`` (N,) bool. Neighbouring threads write neighbouring numbers.
     """
 
     @cuda_kernel
@@ -69,10 +69,11 @@ def give_kernel() -> Any:
 def prepare_kernel() -> Any:
     """Return the kernel that prepares systems, a block of threads for each.
 
-    Its arguments are right-hand sides (N, m), weights (N, m) or (1, m) or (1, 0), allowed columns and starts (N, n), (1, n) or (1, 0),
-    the numbers of matrices (N,) or (0,), how many matrices there are, and what the solver takes (`unmix.solvers.nnls.systems.Systems`):
-    ``right`` (N, m), ``roots`` (N, m) or (1, 0), ``allowed``, ``start`` (N, n) or (1, 0) and ``which`` (N,). A system with a negative
-    weight or a matrix that there is not gets a right-hand side that is NaN, so that it is not certified.
+    Its arguments are right-hand sides (N, m), weights (N, m) or (1, m) or (1, 0), allowed columns and starts (N, n),
+    (1, n) or (1, 0), the numbers of matrices (N,) or (0,), how many matrices there are, and what the solver takes
+    (`unmix.solvers.nnls.systems.Systems`): ``right`` (N, m), ``roots`` (N, m) or (1, 0), ``allowed``, ``start`` (N, n)
+    or (1, 0) and ``which`` (N,). A system with a negative weight or a matrix that there is not gets a right-hand side
+    that is NaN, so that it is not certified.
     """
 
     @cuda_kernel

@@ -280,12 +280,14 @@ def kind_of_array(array: Any) -> ArrayKind:
     if array.__dlpack_device__()[0] == 1:  # the CPU
         return NUMPY
     raise InputError(
-        f"an array of {type(array).__module__} is on a GPU without __cuda_array_interface__; pass it by torch.from_dlpack or cupy's"
+        f"an array of {type(array).__module__} is on a GPU without __cuda_array_interface__; pass it by "
+        "torch.from_dlpack or cupy's"
     )
 
 
 def filled(array: Any) -> np.ndarray:
-    """Return an array of NumPy, or what it makes one of, with NaN where a mask says that there is no value: where arrays enter.
+    """Return an array of NumPy, or what it makes one of, with NaN where a mask says that there is no value: where
+    arrays enter.
 
     A library (`unmix.Endmembers`) gives its spectra, a column each, with NaN for deleted values.
 

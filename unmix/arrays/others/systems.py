@@ -30,7 +30,8 @@ TYPES = {
 
 
 def solve_systems_there(A: Any, B: Any, own: dict[str, Any], kind: OnGpu, device: str | None) -> dict[str, Any]:
-    """Return the fields of `unmix.nnls.Batch` for right-hand sides (N, m) on a GPU, in arrays of their kind; nothing is waited for.
+    """Return the fields of `unmix.nnls.Batch` for right-hand sides (N, m) on a GPU, in arrays of their kind; nothing is
+    waited for.
 
     A matrix of all systems is copied to the host, where it is prepared, once for calls that come again.
     """
@@ -49,9 +50,13 @@ def solve_systems_there(A: Any, B: Any, own: dict[str, Any], kind: OnGpu, device
         refuse_shapes(tuple(A.shape), arguments)
         N, n = arguments["B"].shape[0], int(tuple(A.shape)[-1])
         key: Hashable = (
-            "systems", index, stream, None if shared is None else shared.tobytes(), tuple(A.shape),
+            "systems",
+            index,
+            stream,
+            None if shared is None else shared.tobytes(),
+            tuple(A.shape),
             *((name, one.shape, one.kind) for name, one in arguments.items()),
-        )  # fmt: skip
+        )
         matrix = numbas(arguments["A"].array) if shared is None else shared
         solver = held(gpu, key, lambda: hold_systems(matrix, N, n, arguments, stream))
         return solver(arguments, kind, index)

@@ -88,9 +88,14 @@ def pixels_outside(side: Side) -> int:
 
 
 def write_change(
-    out: Path, form: OutputFormat, one: Side, other: Side, pairs: Sequence[tuple[int, int]], overwrite: bool,
+    out: Path,
+    form: OutputFormat,
+    one: Side,
+    other: Side,
+    pairs: Sequence[tuple[int, int]],
+    overwrite: bool,
     inputs: Sequence[tuple[str, Path]],
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """Write a − b of each pair as a map, no data where either has no value; return its files; errors as of `write_map`."""
     if not pairs:
         raise OutputError(f"{out}: nothing of A has a partner in B, so there is no difference")
@@ -100,9 +105,15 @@ def write_change(
 
 
 def write_map(
-    out: Path, form: OutputFormat, grid: Cube, names: Sequence[str], what: str, blocks: Iterable[np.ndarray], overwrite: bool,
+    out: Path,
+    form: OutputFormat,
+    grid: Cube,
+    names: Sequence[str],
+    what: str,
+    blocks: Iterable[np.ndarray],
+    overwrite: bool,
     inputs: Sequence[tuple[str, Path]],
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """Write blocks of lines (n, samples, bands), one after the other, as a map on a grid; return its files.
 
     Raises

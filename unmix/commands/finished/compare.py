@@ -38,7 +38,8 @@ from .sides import (
 ROUNDING_OF_MAPS = 1e-6
 # The share of the squares of a reference below which its variance is rounding of its values.
 LEAST_VARIANCE = 2.0**-100
-# The least variance of a reference, beside its squared errors, of which R² and slope say anything: at less it hardly varies.
+# The least variance of a reference, beside its squared errors, of which R² and slope say anything: at less it hardly
+# varies.
 LEAST_BESIDE_ERRORS = 1e-3
 
 
@@ -77,20 +78,28 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
         varies = c2[k] - c[k] ** 2 / n
         varies = varies if varies > max(LEAST_VARIANCE * b2[k], LEAST_BESIDE_ERRORS * squares[k]) else 0.0
         together = cd[k] - c[k] * signed[k] / n + varies
-        rows.append({
-            "mean_a": float(signed[k] / n + b[k]), "mean_b": float(b[k]),
-            "rmse": float(np.sqrt(squares[k] / n)), "mae": float(sizes[k] / n), "mean_difference": float(signed[k] / n),
-            "r2": float(1.0 - squares[k] / varies) if varies else None, "slope": float(together / varies) if varies else None,
-            "largest_difference": float(largest[k]), "line": None if place is None else place[0],
-            "sample": None if place is None else place[1],
-        })  # fmt: skip
+        rows.append(
+            {
+                "mean_a": float(signed[k] / n + b[k]),
+                "mean_b": float(b[k]),
+                "rmse": float(np.sqrt(squares[k] / n)),
+                "mae": float(sizes[k] / n),
+                "mean_difference": float(signed[k] / n),
+                "r2": float(1.0 - squares[k] / varies) if varies else None,
+                "slope": float(together / varies) if varies else None,
+                "largest_difference": float(largest[k]),
+                "line": None if place is None else place[0],
+                "sample": None if place is None else place[1],
+            }
+        )
     total, signal = float(squares.sum()), float(b2.sum())
     return {
         "pixels": {"compared": both, "only_a": only_a + pixels_outside(one), "only_b": only_b + pixels_outside(other)},
         "rmse": float(np.sqrt(total / (n * max(1, len(pairs))))),
-        "sre": None if not (total > 0 and signal > 0) else float(10 * np.log10(signal / total)), "rows": rows,
+        "sre": None if not (total > 0 and signal > 0) else float(10 * np.log10(signal / total)),
+        "rows": rows,
         "values": seen,
-    }  # fmt: skip
+    }
 
 
 def shares_within(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> Iterator[dict[str, float | None]]:
@@ -106,7 +115,8 @@ def shares_within(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> I
 
 
 def share_of(one: Side, other: Side, pairs: Sequence[tuple[int, int]], each: int) -> list[float | None]:
-    """Return for each pair which share of b's values is where a's map of ranges (``each`` is 2) or of deviations (1) expects it.
+    """Return for each pair which share of b's values is where a's map of ranges (``each`` is 2) or of deviations (1)
+    expects it.
 
     None where that has no such band, or no pixel has both.
     """
@@ -117,7 +127,8 @@ def share_of(one: Side, other: Side, pairs: Sequence[tuple[int, int]], each: int
     beside = one.beside(cube)
     for lines in plan_of(one, other, beside):
         (A, B, in_a, in_b), (R, has_range) = both_of(one, other, lines), beside.read(lines)
-        # A pixel may have a value and no range; deviations that are infinite are some, and those that are missing are below 0.
+        # A pixel may have a value and no range; deviations that are infinite are some, and those that are missing are
+        # below 0.
         in_a = in_a & (has_range if each == 2 else True)
         for k, (i, j) in enumerate(pairs):
             at = places.get(one.names[i])
@@ -151,19 +162,30 @@ LEAST_SHARE, LARGEST_SHARE = -1.0, 2.0
 
 
 def compare(
-    a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | None = None, *,
-    by: str | None = None, mask: str | None = None, nodata: float | None = None, scale: float = 1.0, offset: float = 0.0,
-    out: str | os.PathLike[str] | None = None, overwrite: bool = False, threshold: float | None = None,
-    legend: str | os.PathLike[str] | None = None, dataset: str | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    kind: str | None = None,
+    *,
+    by: str | None = None,
+    mask: str | None = None,
+    nodata: float | None = None,
+    scale: float = 1.0,
+    offset: float = 0.0,
+    out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    threshold: float | None = None,
+    legend: str | os.PathLike[str] | None = None,
+    dataset: str | None = None,
+) -> dict[str, Any]:
     """Compare the abundances of two runs, or of a run and a truth, pixel by pixel.
 
-    If the runs cover parts of a scene, the pixels that both have are compared. Of two maps on different grids of one coordinate system
-    that with the smaller pixels is averaged by area onto those of the other: a pixel has a value where at least half of it has values.
+    If the runs cover parts of a scene, the pixels that both have are compared. Of two maps on different grids of one
+    coordinate system that with the smaller pixels is averaged by area onto those of the other: a pixel has a value
+    where at least half of it has values.
 
-    Endmembers are matched one to one so that the sum of their spectral angles is least. Where spectra are not known or cannot be
-    compared, they are matched by name, if all names of one map are names of the other and not just numbered; else so that the sum of
-    the squared differences of their abundances is least.
+    Endmembers are matched one to one so that the sum of their spectral angles is least. Where spectra are not known or
+    cannot be compared, they are matched by name, if all names of one map are names of the other and not just numbered;
+    else so that the sum of the squared differences of their abundances is least.
 
     Parameters
     ----------
@@ -171,13 +193,14 @@ def compare(
         A run (the beginning of its outputs' names, one of them, or its cube), or a raster of abundances, beside which
         ``_endmembers.csv`` in place of ``_abundance`` may hold the spectra. Differences are a − b; b is the reference.
     kind : str, optional
-        The maps of runs to compare; default is the one that ``a`` or ``b`` names, else the abundances, or the sums by class where
-        one run has no abundances.
+        The maps of runs to compare; default is the one that ``a`` or ``b`` names, else the abundances, or the sums by
+        class where one run has no abundances.
     by : {"class"}, optional
-        Add up the endmembers of each class first, of runs by the classes of their library; classes are matched by name. The bands of a
-        raster that no run wrote are classes, unless its spectra have some.
+        Add up the endmembers of each class first, of runs by the classes of their library; classes are matched by name.
+        The bands of a raster that no run wrote are classes, unless its spectra have some.
     mask : str, optional
-        ``FILE`` or ``FILE:BAND``, of the size of one of the maps or of both: pixels where it is 0 or no data are left out.
+        ``FILE`` or ``FILE:BAND``, of the size of one of the maps or of both: pixels where it is 0 or no data are left
+        out.
     nodata : float, optional
         The value, as stored, that stands for no data in a raster that no run wrote; default is its header's.
     scale : float
@@ -185,42 +208,45 @@ def compare(
     offset : float
         The number added to these values after that.
     out : path-like, optional
-        Write a page with the maps of both, their differences and all numbers to this file, too; or, if its name ends in .tif or .hdr,
-        the map of the differences, on the grid that is compared, with no data where either map has no value.
+        Write a page with the maps of both, their differences and all numbers to this file, too; or, if its name ends in
+        .tif or .hdr, the map of the differences, on the grid that is compared, with no data where either map has no
+        value.
     overwrite : bool
         Replace a map of that name that unmix wrote; a page of unmix is replaced anyway.
     threshold : float, optional
         Count the pixels that differ by more than this.
     legend : path-like, optional
-        A table whose rows begin with the number and the name of a class: a raster of one band that no run wrote holds such numbers, and
-        0 where there is no class. An ENVI Classification names its own. Of larger pixels those are compared that have classes wholly.
+        A table whose rows begin with the number and the name of a class: a raster of one band that no run wrote holds
+        such numbers, and 0 where there is no class. An ENVI Classification names its own. Of larger pixels those are
+        compared that have classes wholly.
     dataset : str, optional
-        The map in an HDF5, Zarr or MATLAB file that no run wrote, as for `open_cube`; b where none did. A table (bands, pixels) of a
-        MATLAB file without ``nRow`` and ``nCol`` has the size of the other map, and its names and spectra where the file has them.
+        The map in an HDF5, Zarr or MATLAB file that no run wrote, as for `open_cube`; b where none did. A table (bands,
+        pixels) of a MATLAB file without ``nRow`` and ``nCol`` has the size of the other map, and its names and spectra
+        where the file has them.
 
     Returns
     -------
     dict
-        ``pixels``: compared, and those that only a or only b has, also beyond the other; ``matched_by``; ``averaged``: "a" or
-        "b", which was averaged onto the other's pixels, or None; ``values``: the least and the largest value of each; ``pairs``, each
-        with ``a``, ``b``, ``angle`` (degrees; None where spectra are not known),
+        ``pixels``: compared, and those that only a or only b has, also beyond the other; ``matched_by``; ``averaged``:
+        "a" or "b", which was averaged onto the other's pixels, or None; ``values``: the least and the largest value of
+        each; ``pairs``, each with ``a``, ``b``, ``angle`` (degrees; None where spectra are not known),
         ``mean_a``, ``mean_b``, ``rmse``, ``mae``, ``mean_difference``, ``r2``, one less the share of b's
-        variance that the differences are, and ``slope``, by which a grows with b (least squares; None where b does not vary),
-        ``largest_difference`` and its ``line`` and ``sample`` in a, on the grid that is compared, and, if a has ranges of what is
-        compared, ``inside``, the share of b's values in them, and, if a has deviations, ``within``, the share of b's values that are
-        at most one from a's (of normal errors 68 %), and, with a threshold, how many pixels of a are ``below`` and
-        ``above`` b by more, and their ``below_hectares`` and ``above_hectares``, None without a place on a map; ``only_a``,
-        ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to
-        reconstruction error, dB; None where there is no error) over all pairs; ``certified``: pixels certified in a and in b, None if
-        not known.
+        variance that the differences are, and ``slope``, by which a grows with b (least squares; None where b does not
+        vary), ``largest_difference`` and its ``line`` and ``sample`` in a, on the grid that is compared, and, if a has
+        ranges of what is compared, ``inside``, the share of b's values in them, and, if a has deviations, ``within``,
+        the share of b's values that are at most one from a's (of normal errors 68 %), and, with a threshold, how many
+        pixels of a are ``below`` and ``above`` b by more, and their ``below_hectares`` and ``above_hectares``, None
+        without a place on a map; ``only_a``, ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to
+        reconstruction error, dB; None where there is no error) over all pairs; ``certified``: pixels certified in a and
+        in b, None if not known.
 
     Raises
     ------
     OutputError
         Where there is no run and no raster of that name, a run has no such map, or the page cannot be written.
     InputError
-        Where the maps are not of the same size, and are not known to be parts of one scene or of one place, or have no pixel in common;
-        or the mask is of neither's size, or of both and on other grids.
+        Where the maps are not of the same size, and are not known to be parts of one scene or of one place, or have no
+        pixel in common; or the mask is of neither's size, or of both and on other grids.
     MethodError
         Where ``out`` does not end in .html, .tif or .hdr, ``threshold`` is below 0, ``by`` is not class,
         ``scale`` is not above 0, it or ``nodata`` is given and both maps are
@@ -268,7 +294,8 @@ def compare(
     kinds = [side.report.get("normalize", "none") for side in (one, other)]
     if one.report and other.report and kinds[0] != kinds[1]:
         log.warning(
-            f"{a}, {b}: `normalize` is {kinds[0]} in one and {kinds[1]} in the other: their values mean different things"
+            f"{a}, {b}: `normalize` is {kinds[0]} in one and {kinds[1]} in the other: their values mean different "
+            "things"
         )
     scenes = [side.report.get("scene") for side in (one, other)]
     if None not in scenes and scenes[0] != scenes[1] and one.grid is None and other.grid is None:
@@ -328,7 +355,8 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
     if by_class or (angles is None and named_alike(one.names, other.names)):
         cost, matched_by = 1.0 - of_one_name, "name"
     elif angles is not None:
-        # Shade, a spectrum of zeros, has no angle: it is paired with shade alone. Among equal angles those of one name are paired.
+        # Shade, a spectrum of zeros, has no angle: it is paired with shade alone. Among equal angles those of one name
+        # are paired.
         zeros = np.logical_and.outer(
             *(~side.spectra.matrix.any(axis=0) for side in (one, other) if side.spectra is not None)
         )
@@ -356,9 +384,11 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
         (letter for letter, side in (("a", one), ("b", other)) if side.grid is not None and not side.grid.crops), None
     )
     return {"a": str(one.path), "b": str(other.path), "matched_by": matched_by, "averaged": averaged} | found | {
-        "pairs": rows, "only_a": [name for i, name in enumerate(one.names) if i not in matched[0]],
-        "only_b": [name for j, name in enumerate(other.names) if j not in matched[1]], "certified": certified,
-    }, pairs  # fmt: skip
+        "pairs": rows,
+        "only_a": [name for i, name in enumerate(one.names) if i not in matched[0]],
+        "only_b": [name for j, name in enumerate(other.names) if j not in matched[1]],
+        "certified": certified,
+    }, pairs
 
 
 def spectral_angles(one: Endmembers | None, other: Endmembers | None) -> np.ndarray | None:

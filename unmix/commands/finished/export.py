@@ -45,15 +45,23 @@ class Piece(NamedTuple):
 
 
 def export(
-    path: str | os.PathLike[str], out_dir: str | os.PathLike[str], *, format: str = "cog", maps: Sequence[str] | None = None,
-    split: bool = False, style: bool = False, percent: bool = False, overwrite: bool = False,
-) -> list[Path]:  # fmt: skip
+    path: str | os.PathLike[str],
+    out_dir: str | os.PathLike[str],
+    *,
+    format: str = "cog",
+    maps: Sequence[str] | None = None,
+    split: bool = False,
+    style: bool = False,
+    percent: bool = False,
+    overwrite: bool = False,
+) -> list[Path]:
     """Write the maps of a finished run in another format.
 
     Parameters
     ----------
     path : path-like
-        The beginning of its outputs' names, one of them, or its cube. The run's own maps have to be in ENVI, the default.
+        The beginning of its outputs' names, one of them, or its cube. The run's own maps have to be in ENVI, the
+        default.
     out_dir : path-like
         The folder to write to; ``{stem}`` and ``{dir}`` in it are of ``path``, as for `unmix.run`.
     format : str
@@ -79,8 +87,8 @@ def export(
     MethodError
         For a format or map that is not known, a package that is missing, or where a file of the run would be replaced.
     OutputError
-        Where there is no finished run, its maps are not in ENVI or not what the run wrote, a file exists or cannot be written, or a
-        byte cannot hold a value in per cent.
+        Where there is no finished run, its maps are not in ENVI or not what the run wrote, a file exists or cannot be
+        written, or a byte cannot hold a value in per cent.
     """
     run, form, folder = FinishedRun.of(Path(path)), require(format), folder_for(folder_of(out_dir, path))
     if maps is None and run.named is not None:
@@ -90,9 +98,15 @@ def export(
 
 
 def export_run(
-    run: FinishedRun, form: OutputFormat, folder: Path, maps: Sequence[str] | None, split: bool, style: bool, percent: bool,
+    run: FinishedRun,
+    form: OutputFormat,
+    folder: Path,
+    maps: Sequence[str] | None,
+    split: bool,
+    style: bool,
+    percent: bool,
     overwrite: bool,
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """Write the maps of a run whose record is read; see `export`."""
     verdict = Verdict()
     known = check_digests(run.stem, run.report, verdict)
@@ -155,9 +169,13 @@ def as_file_name(label: str) -> str:
 
 
 def write_piece(
-    run: FinishedRun, piece: Piece, form: OutputFormat, outs: Sequence[Path], known: Mapping[str, Identity],
+    run: FinishedRun,
+    piece: Piece,
+    form: OutputFormat,
+    outs: Sequence[Path],
+    known: Mapping[str, Identity],
     percent: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Write one file, and its header where it has one, under names that are given; ``known`` are the files that were checked."""
     image = run.file_of(piece.map)
     bands = slice(piece.first, piece.first + piece.bands)

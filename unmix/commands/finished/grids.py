@@ -50,8 +50,8 @@ class Averages:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return some lines of the grid: values (n, samples, bands), float64, and which pixels have some (n, samples).
 
-        ``read`` returns the same of lines of the map. A pixel has the mean of the values in it, weighted by area, where these cover
-        ``least`` of it.
+        ``read`` returns the same of lines of the map. A pixel has the mean of the values in it, weighted by area, where
+        these cover ``least`` of it.
         """
         part, across = self.rows[lines], self.columns.shape
         taken = part.indices

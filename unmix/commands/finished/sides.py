@@ -91,9 +91,11 @@ class Side:
     grid : Averages or None
         How the map is averaged onto the pixels of the other.
     mask : Mask or None
-        A raster of the map's size, by which pixels are left out; of averaged pixels those of which it keeps less than half.
+        A raster of the map's size, by which pixels are left out; of averaged pixels those of which it keeps less than
+        half.
     codes : array (bands,) or None
-        Of a raster of classes, the number of each class; its bands are 1 where a pixel is of the class, and 0 elsewhere.
+        Of a raster of classes, the number of each class; its bands are 1 where a pixel is of the class, and 0
+        elsewhere.
     whole : Side or None
         The map of which this is a part.
     """
@@ -204,7 +206,8 @@ class Side:
         return replace(self, first=(down.start, across.start), whole=self, **cubes)
 
     def by_class(self) -> "Side":
-        """Return the map with the bands of each class added up; the bands of a raster without classes are taken for classes.
+        """Return the map with the bands of each class added up; the bands of a raster without classes are taken for
+        classes.
 
         Raises
         ------
@@ -224,7 +227,8 @@ class Side:
 
 
 def with_classes(side: Side, legend: Path | None) -> Side:
-    """Return a raster that no run wrote with a band for each class, if it is one of classes: by a legend, or its header's names.
+    """Return a raster that no run wrote with a band for each class, if it is one of classes: by a legend, or its
+    header's names.
 
     Raises
     ------
@@ -263,9 +267,10 @@ def kind_named(path: Path) -> str | None:
 def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
     """Return the pixels of a scene that two maps of it share.
 
-    Maps of one size are taken to cover the same pixels, unless both are of runs that begin at different places, or their map infos
-    place them elsewhere. Maps of other sizes are parts of one scene if both runs recorded the same digest of it, or if one map has the
-    size of the whole scene of the other. Otherwise that with the smaller pixels is averaged by area onto those of the other.
+    Maps of one size are taken to cover the same pixels, unless both are of runs that begin at different places, or
+    their map infos place them elsewhere. Maps of other sizes are parts of one scene if both runs recorded the same
+    digest of it, or if one map has the size of the whole scene of the other. Otherwise that with the smaller pixels is
+    averaged by area onto those of the other.
 
     Raises
     ------
@@ -287,7 +292,8 @@ def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
         averaged = on_one_grid(one, other)
         if averaged is None:
             raise InputError(
-                f"{other.path}: has {sizes[1][0]} lines of {sizes[1][1]} samples, but {one.path} {sizes[0][0]} of {sizes[0][1]}"
+                f"{other.path}: has {sizes[1][0]} lines of {sizes[1][1]} samples, but {one.path} {sizes[0][0]} of "
+                f"{sizes[0][1]}"
                 + (", and they are not known to be of one scene" if are_runs else "")
                 + ", nor have both map infos of one place, by which pixels could be averaged"
             )
@@ -298,13 +304,15 @@ def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
     )
     if lines.start >= lines.stop or samples.start >= samples.stop:
         raise InputError(
-            f"{other.path}: is of another part of the scene, from line and sample {other.begins}, than {one.path}, from {one.begins}"
+            f"{other.path}: is of another part of the scene, from line and sample {other.begins}, than {one.path}, "
+            f"from {one.begins}"
         )
     return one.cut(lines, samples), other.cut(lines, samples)
 
 
 def on_one_grid(one: Side, other: Side) -> tuple[Side, Side] | None:
-    """Return two maps, of which that with the smaller pixels is averaged onto those of the other; None where they share no place.
+    """Return two maps, of which that with the smaller pixels is averaged onto those of the other; None where they share
+    no place.
 
     Raises
     ------
@@ -315,7 +323,8 @@ def on_one_grid(one: Side, other: Side) -> tuple[Side, Side] | None:
     fine, coarse = (other, one) if areas[0] >= areas[1] else (one, other)
     if min(areas) > 0 and not is_one_system(one.cube, other.cube):
         raise InputError(
-            f"{other.path}: is in another coordinate system than {one.path}; bring it to that one first, as gdalwarp does"
+            f"{other.path}: is in another coordinate system than {one.path}; bring it to that one first, as gdalwarp "
+            "does"
         )
     grid = averages(fine.cube, coarse.cube) if min(areas) > 0 else None
     if grid is None:
@@ -334,14 +343,16 @@ def elsewhere(one: Side, other: Side) -> tuple[Side, Side]:
     """Return two maps of one size as they are, with a warning that they are of two places."""
     places = both_places(other.cube, one.cube)
     log.warning(
-        f"{other.path}: its map info is of another place than that of {one.path}{': it ' * bool(places)}{places}; pixels of the same "
+        f"{other.path}: its map info is of another place than that of {one.path}{': it ' * bool(places)}{places}; "
+        "pixels of the same "
         "line and sample are compared"
     )
     return one, other
 
 
 def masked(sides: tuple[Side, Side], mask: str) -> tuple[Side, Side]:
-    """Return two maps without the pixels that ``FILE`` or ``FILE:BAND`` leaves out, of the size of one of them, or of both.
+    """Return two maps without the pixels that ``FILE`` or ``FILE:BAND`` leaves out, of the size of one of them, or of
+    both.
 
     Raises
     ------
@@ -377,7 +388,8 @@ def side_of(
 ) -> Side:
     """Open one of the two maps of `compare`. If ``kind`` is None, a run's is the ``likely`` one, if the run has it.
 
-    ``dataset`` names the map in a file of several; a MATLAB table (bands, pixels) that does not say its ``size`` has this one.
+    ``dataset`` names the map in a file of several; a MATLAB table (bands, pixels) that does not say its ``size`` has
+    this one.
     """
     if path.is_dir() and not is_store(path):
         raise OutputError(f"{path}: is a folder; name a run or a map")

@@ -34,7 +34,8 @@ class SyntheticScene:
     pure : bool
         Put a pure pixel of each endmember into the scene.
     dtype, interleave, byte_order : str
-        A key of `CODES`; bip, bil or bsq; little or big. Integers hold reflectance times a scale factor that the header names.
+        A key of `CODES`; bip, bil or bsq; little or big. Integers hold reflectance times a scale factor that the header
+        names.
     """
 
     lines: int = 100
@@ -74,7 +75,8 @@ def refuse_noise(seed: int, snr: float | None) -> None:
 
 
 def endmember_spectra(bands: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return wavelengths (bands,), in nm, and random reflectance spectra (bands, count) with smooth continua and absorption features.
+    """Return wavelengths (bands,), in nm, and random reflectance spectra (bands, count) with smooth continua and
+    absorption features.
 
     They are between 0.01 and 0.95.
     """
@@ -204,7 +206,8 @@ def written_scene(
 ) -> list[Path]:
     """Return the files ``STEM`` + name, which ``write`` makes under other names first: all of them, or none.
 
-    `MethodError` where a header that belongs to other data would be replaced; `OutputError` where a file exists or cannot be written.
+    `MethodError` where a header that belongs to other data would be replaced; `OutputError` where a file exists or
+    cannot be written.
     """
     finals = [stem.with_name(stem.name + name) for name in names]
     refuse_headers_of_others(finals)

@@ -18,7 +18,8 @@ from . import CODES, Fields, SyntheticScene, written_scene
 BANDS, FIRST_NM, LAST_NM, FWHM = 285, 381.0, 2493.0, 8.5
 # Where water absorbs all light: EMIT sets reflectance to this value there.
 DEEP_WATER, FILL = ((1320.0, 1440.0), (1770.0, 1970.0)), -0.01
-# Reflectance of each class at some wavelengths (nm), and how much the logarithm of a spectrum may differ at places 150 nm apart.
+# Reflectance of each class at some wavelengths (nm), and how much the logarithm of a spectrum may differ at places 150
+# nm apart.
 KNOTS = (381, 550, 680, 750, 900, 1100, 1450, 1650, 1940, 2100, 2200, 2300, 2493)
 CLASSES = {
     "soil": (0.06, 0.14, 0.2, 0.23, 0.27, 0.31, 0.31, 0.37, 0.33, 0.38, 0.33, 0.34, 0.3),
@@ -32,14 +33,22 @@ OF_EACH = 8
 MOST_PIXELS = 2_000_000
 # The bands of EMIT's mask.
 FLAGS = (
-    "Cloud flag", "Cirrus flag", "Water flag", "Spacecraft Flag", "Dilated Cloud Flag", "AOD550", "H2O (g cm-2)",
+    "Cloud flag",
+    "Cirrus flag",
+    "Water flag",
+    "Spacecraft Flag",
+    "Dilated Cloud Flag",
+    "AOD550",
+    "H2O (g cm-2)",
     "Aggregate Flag",
-)  # fmt: skip
-# The upper left corner of the map (degrees), the size of its cells, and by how much the swath is turned on it (degrees).
+)
+# The upper left corner of the map (degrees), the size of its cells, and by how much the swath is turned on it
+# (degrees).
 WEST, NORTH, CELL, TURN = -116.2, 36.9, 0.000542, 13.0
 TIME = "2023-08-11T19:04:49+0000"
 WGS84 = (
-    'GEOGCS["WGS 84",DATUM["WGS_1984",SPHEROID["WGS 84",6378137,298.257223563,AUTHORITY["EPSG","7030"]],AUTHORITY["EPSG","6326"]],'
+    'GEOGCS["WGS 84",DATUM["WGS_1984",SPHEROID["WGS '
+    '84",6378137,298.257223563,AUTHORITY["EPSG","7030"]],AUTHORITY["EPSG","6326"]],'
     'PRIMEM["Greenwich",0,AUTHORITY["EPSG","8901"]],UNIT["degree",0.0174532925199433,AUTHORITY["EPSG","9122"]],'
     'AXIS["Latitude",NORTH],AXIS["Longitude",EAST],AUTHORITY["EPSG","4326"]]'
 )
@@ -84,9 +93,9 @@ def synthetic_library(of_each: int, random: np.random.Generator) -> Endmembers:
 def synthesise_emit(path: Path, granule: Granule, overwrite: bool = False) -> list[Path]:
     """Write a synthetic granule ``X.nc``, the reflectance, and its true fractions; return the files.
 
-    Beside it come ``X_uncertainty.nc``, the deviation of each band of each pixel; ``X_mask.nc``, the flags; ``X_library.csv``, spectra
-    with their classes; ``X_truth_fraction.img`` and ``.hdr``, the fractions of the classes and of shade. Errors as of
-    `unmix.commands.synth.synthesise`, and where the name does not end in .nc.
+    Beside it come ``X_uncertainty.nc``, the deviation of each band of each pixel; ``X_mask.nc``, the flags;
+    ``X_library.csv``, spectra with their classes; ``X_truth_fraction.img`` and ``.hdr``, the fractions of the classes
+    and of shade. Errors as of `unmix.commands.synth.synthesise`, and where the name does not end in .nc.
     """
     if path.suffix.lower() != ".nc":
         raise MethodError(f"{path}: a granule is NetCDF; use a name that ends in .nc")
@@ -206,7 +215,8 @@ def lookup_of(granule: Granule) -> dict[str, np.ndarray]:
     at_line = np.floor(row * np.cos(turn) - east * np.sin(turn)).astype(int)
     inside = (at_sample >= 0) & (at_sample < granule.samples) & (at_line >= 0) & (at_line < granule.lines)
     return {
-        "lon": WEST + CELL * across, "lat": NORTH - CELL * down,
+        "lon": WEST + CELL * across,
+        "lat": NORTH - CELL * down,
         "glt_x": np.where(inside, at_sample + 1, 0).astype(np.int32),
         "glt_y": np.where(inside, at_line + 1, 0).astype(np.int32),
-    }  # fmt: skip
+    }

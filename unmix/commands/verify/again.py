@@ -40,8 +40,18 @@ FEWEST_LINES = 8
 ELSEWHERE = 1e-4
 # Options of a run that do not hold once its endmembers are known.
 OF_LIBRARY = (
-    "endmembers", "count", "extract", "select", "complete", "classes", "library_scale", "across_gaps", "rgb", "ortho", *OF_EXTRACTION,
-)  # fmt: skip
+    "endmembers",
+    "count",
+    "extract",
+    "select",
+    "complete",
+    "classes",
+    "library_scale",
+    "across_gaps",
+    "rgb",
+    "ortho",
+    *OF_EXTRACTION,
+)
 
 
 class Compared:
@@ -111,9 +121,11 @@ def options_again(run: FinishedRun, path: Path, reading: ReadOptions, library: E
     return Options.of(
         **mine | {"method": report["method"], "solver": report["solver"], "normalize": normalize_of(report)},
         **{name: given[name] for name in given if name not in own} | vars(reading) | {"extract_mask": None},
-        endmembers=str(folder / "endmembers.csv"), library_scale=1.0, out_dir=folder,
+        endmembers=str(folder / "endmembers.csv"),
+        library_scale=1.0,
+        out_dir=folder,
         device="cpu" if report["device"] == "cpu" else "auto",
-    )  # fmt: skip
+    )
 
 
 def compare_lines(maps: Maps, path: Path, library: Endmembers, sample: int | None, verdict: Verdict) -> None:

@@ -13,7 +13,8 @@ from ...methods.constraint import NONNEGATIVE, Constraint
 from ...outputs import normalize_of
 from .verdict import Maps, Verdict
 
-# Two correct abundances differ by this share of max(1, a): each is a float32 rounding (6e-8) of a solution within δ of the optimum.
+# Two correct abundances differ by this share of max(1, a): each is a float32 rounding (6e-8) of a solution within δ of
+# the optimum.
 MAP_TOLERANCE = 2e-6
 # A share of |e_j| |y| below which a slope of the cost is rounding.
 SMALLEST_SLOPE = 1e-9
@@ -22,7 +23,8 @@ SMALLEST_SLOPE = 1e-9
 def slopes_of_cost(
     Y: np.ndarray, E: np.ndarray, A: np.ndarray, error: np.ndarray, penalty: np.ndarray, background: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return how the cost falls along each abundance (n, p), and how far that is known where abundances are ``error`` (n, p) off.
+    """Return how the cost falls along each abundance (n, p), and how far that is known where abundances are ``error``
+    (n, p) off.
 
     The cost is ½|y − E a|² + penaltyᵀa, or for counts with a ``background`` (L,) Σ (μ − y log μ) with μ = E a + b.
     """

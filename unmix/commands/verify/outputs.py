@@ -30,7 +30,8 @@ PLACED_LINES = 20
 
 
 def verify(stem: str | Path, cube: str | Path | None = None, everything: bool = False, sample: int = 1000) -> Verdict:
-    """Check the outputs of a run: every file against its digest, pixels against the conditions of an optimum, lines unmixed again.
+    """Check the outputs of a run: every file against its digest, pixels against the conditions of an optimum, lines
+    unmixed again.
 
     Parameters
     ----------

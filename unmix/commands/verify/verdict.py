@@ -25,7 +25,8 @@ class Verdict:
     lines : int
         Lines that were unmixed again and compared with the maps.
     same_bytes : bool
-        Whether every map must hold the same bytes there: the run was made by this code, on a processor and by packages as here.
+        Whether every map must hold the same bytes there: the run was made by this code, on a processor and by packages
+        as here.
     largest_difference : float
         Largest difference of a value of those lines, relative to max(1, value).
     faults : list of str

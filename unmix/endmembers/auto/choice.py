@@ -1,18 +1,19 @@
-"""`auto`, the default: a few sets of endmembers, each right for another kind of scene, and a choice that needs no truth.
+"""`auto`, the default: a few sets of endmembers, each right for another kind of scene, and a choice that needs no
+truth.
 
-**Where brightness does not vary** (`unmix.endmembers.plane`), endmembers are corners of a simplex: the most likely one (`likely`), to
-which the search begins at N-FINDR's pixels; or SISAL's, where noise blurs the fractions and few pixels are pure, so that pixels do not
-tell where the facets are.
+**Where brightness does not vary** (`unmix.endmembers.plane`), endmembers are corners of a simplex: the most likely one
+(`likely`), to which the search begins at N-FINDR's pixels; or SISAL's, where noise blurs the fractions and few pixels
+are pure, so that pixels do not tell where the facets are.
 
-**Where it varies**, they are edges of a cone: the smallest around the pixels' directions (`cone`), or the means of near-pure pixels
-(`means`). Neither is right everywhere: a cone puts two edges into a material that varies much and none at a rare one, means need pure
-pixels. The set is taken with the lesser
+**Where it varies**, they are edges of a cone: the smallest around the pixels' directions (`cone`), or the means of
+near-pure pixels (`means`). Neither is right everywhere: a cone puts two edges into a material that varies much and none
+at a rare one, means need pure pixels. The set is taken with the lesser
 
     misfit × entropy × amplification^0.15 / least share^0.1:
 
-the mean distance of the pixels at unit length to the cone; the mean entropy of their fractions, 0 where all are pure; the factor
-√(tr (UᵀU)⁻¹ / p) by which a misfit spreads into amounts of the spectra U at unit length; the least mean fraction. A wrong set
-parts pixels of one material, or has a spectrum that nothing is made of.
+the mean distance of the pixels at unit length to the cone; the mean entropy of their fractions, 0 where all are pure;
+the factor √(tr (UᵀU)⁻¹ / p) by which a misfit spreads into amounts of the spectra U at unit length; the least mean
+fraction. A wrong set parts pixels of one material, or has a spectrum that nothing is made of.
 """
 
 from collections.abc import Sequence
@@ -36,24 +37,27 @@ from .likely import Likely, PlaneOfSample, likely
 from .means import means, quick_means
 from .smallest import lonely_edges
 
-# The exponents of amplification and of the least share, to which the second is added. On 212 synthetic scenes, 0 to 0.25 and 0.1 to 0.2
-# took the better set, to 15 %, in 90 to 94 % of them; without both in 88 %.
+# The exponents of amplification and of the least share, to which the second is added. On 212 synthetic scenes, 0 to
+# 0.25 and 0.1 to 0.2 took the better set, to 15 %, in 90 to 94 % of them; without both in 88 %.
 POWER_OF_AMPLIFICATION, POWER_OF_LEAST_SHARE, SMALLEST_SHARE = 0.15, 0.1, 1e-3
-# Another set explains a scene as well where its value is at most so many times the least: on the same scenes it was the better one in a
-# quarter of these, beyond that in one of ten.
+# Another set explains a scene as well where its value is at most so many times the least: on the same scenes it was the
+# better one in a quarter of these, beyond that in one of ten.
 AS_WELL = 1.2
-# Numbers of purest pixels at a corner of N-FINDR's simplex whose means the search for the most likely simplex begins with.
+# Numbers of purest pixels at a corner of N-FINDR's simplex whose means the search for the most likely simplex begins
+# with.
 PUREST = (100, 20, 1)
-# The most likely simplex is not taken where noise gives the fractions of a material a deviation above the first and fewer pixels are
-# pure than the second share. On 70 flat synthetic scenes 0.03 to 0.04 and 0.15 to 0.3 were right, to 15 %, in 94 to 97 %; without,
-# 84 %.
+# The most likely simplex is not taken where noise gives the fractions of a material a deviation above the first and
+# fewer pixels are pure than the second share. On 70 flat synthetic scenes 0.03 to 0.04 and 0.15 to 0.3 were right, to
+# 15 %, in 94 to 97 %; without, 84 %.
 MOST_BLUR, FEWEST_PURE = 0.035, 0.25
 # The largest logarithm of a simplex' value: pixels far from a simplex have no density.
 LARGEST_LOG = 700.0
-# To count, an edge without pixels near it costs this times one less the fraction that 5 % of the pixels exceed: on 132 synthetic scenes
-# from 0.8 to 1 counted alike. The search ends after so many numbers that are no better than the best; one ended too early.
+# To count, an edge without pixels near it costs this times one less the fraction that 5 % of the pixels exceed: on 132
+# synthetic scenes from 0.8 to 1 counted alike. The search ends after so many numbers that are no better than the best;
+# one ended too early.
 PRICE_OF_LONELY_EDGE, NO_BETTER = 0.8, 2
-# Most threads that count: each call of compiled code ends with a wait for Python's lock, so that 16 took 0.30 s where 6 took 0.26.
+# Most threads that count: each call of compiled code ends with a wait for Python's lock, so that 16 took 0.30 s where 6
+# took 0.26.
 MOST_COUNTING = 6
 
 
@@ -125,7 +129,8 @@ class Chosen:
         other = self.candidates[1]
         as_well = "explain the scene as well" if self.is_close else "explain it less well"
         return (
-            f"endmembers by {self.best.name} (value {self.best.value:.3g}); those by {other.name} {as_well} ({other.value:.3g}), and "
+            f"endmembers by {self.best.name} (value {self.best.value:.3g}); those by {other.name} {as_well} "
+            f"({other.value:.3g}), and "
             f"fractions of them differ by {self.differ:.2g} on average"
         )
 
@@ -133,7 +138,8 @@ class Chosen:
 def auto(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> Chosen | list[int]:
     """Find p endmembers; the arguments are those of `unmix.endmembers.vca.vca`.
 
-    A list of fewer pixels than p where there are no more distinct spectra; `CubeError` as of `unmix.endmembers.auto.cone`.
+    A list of fewer pixels than p where there are no more distinct spectra; `CubeError` as of
+    `unmix.endmembers.auto.cone`.
     """
     flat = Plane(moments).is_flat(p)
     found = of_simplices(moments, p, seed, budget, passes) if flat else of_cones(moments, p, seed, budget, passes)
@@ -159,9 +165,11 @@ def of_cone(sampled: Sampled, name: str, found: Means) -> Candidate | None:
     if one is None:
         return None
     numbers = {
-        "misfit": misfit(one), "entropy": entropy(one.fractions), "amplification": amplification(one.W),
+        "misfit": misfit(one),
+        "entropy": entropy(one.fractions),
+        "amplification": amplification(one.W),
         "least_share": float(one.fractions.mean(axis=0).min()),
-    }  # fmt: skip
+    }
     value = numbers["misfit"] * numbers["entropy"] * numbers["amplification"] ** POWER_OF_AMPLIFICATION
     value /= (numbers["least_share"] + SMALLEST_SHARE) ** POWER_OF_LEAST_SHARE
     return Candidate(name, found, found.spectra, value, numbers, one.fractions)
@@ -229,9 +237,11 @@ def differ(one: Candidate, other: Candidate) -> float:
 
 
 def count_edges(sampled: Sampled, most: int, threads: int) -> tuple[int, float] | None:
-    """Return the number of edges, at most ``most``, of the cone or the means that explain the pixels best, and their misfit.
+    """Return the number of edges, at most ``most``, of the cone or the means that explain the pixels best, and their
+    misfit.
 
-    Sets of 1, 2, 3… are found until `NO_BETTER` in a row are no better. None where the sample has too few neighbours to tell noise.
+    Sets of 1, 2, 3… are found until `NO_BETTER` in a row are no better. None where the sample has too few neighbours to
+    tell noise.
     """
     if not sampled.tells_noise:
         return None

@@ -1,5 +1,5 @@
-"""Endmembers as the edges of the smallest cone: where the search begins, and the near-pure pixels of which each spectrum is the
-mean."""
+"""Endmembers as the edges of the smallest cone: where the search begins, and the near-pure pixels of which each
+spectrum is the mean."""
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -19,19 +19,20 @@ from ..sampled import Means, Sampled, near_pure
 from ..statistics import Moments
 from .smallest import cost_of, narrowed
 
-# Random parts of the sample from whose pixels the search begins, and the part of the pixels that is in each. With all pixels alone
-# it ended in another minimum in one of ten synthetic scenes.
+# Random parts of the sample from whose pixels the search begins, and the part of the pixels that is in each. With all
+# pixels alone it ended in another minimum in one of ten synthetic scenes.
 PARTS, PIXELS_A_PART = 8, 20
-# Rounds of the search: the most directions, the most steps, and the number of distinct cones that go on to the next round. On 48
-# synthetic scenes (of the families that constants are chosen on) six and two cones, and 60 steps, cost no less, and took 1.6 times as
-# long. Steps that go on to the minimum (L-BFGS, a third of the time) lead to edges without pixels: that they are slow keeps edges.
+# Rounds of the search: the most directions, the most steps, and the number of distinct cones that go on to the next
+# round. On 48 synthetic scenes (of the families that constants are chosen on) six and two cones, and 60 steps, cost no
+# less, and took 1.6 times as long. Steps that go on to the minimum (L-BFGS, a third of the time) lead to edges without
+# pixels: that they are slow keeps edges.
 ROUNDS = ((512, 10, 4), (2048, 20, 1), (MOST_PIXELS, 30, 1))
 # To count, fewer parts do: with 1, 2 or 4 as many counts of 50 synthetic scenes were right (26, 26, 27).
 PARTS_TO_COUNT = 1
 # Two cones are one where no edge is further (radians) from the other's nearest.
 ALIKE = 0.02
-# A pixel is near-pure where its fraction of an edge is above this. One mean of them: further rounds draw spectra inwards where
-# few pixels are pure.
+# A pixel is near-pure where its fraction of an edge is above this. One mean of them: further rounds draw spectra
+# inwards where few pixels are pure.
 NEAR_PURE = 0.75
 # Directions of a sample are the same up to this: a rounding of values in float32.
 ROUNDING_OF_DIRECTIONS = 1e-7
@@ -41,7 +42,8 @@ Apply = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Cone(Means):
-    """Endmembers that are the edges of a cone: the mean directions of their near-pure pixels or, of a sharp cone, its edges.
+    """Endmembers that are the edges of a cone: the mean directions of their near-pure pixels or, of a sharp cone, its
+    edges.
 
     Attributes
     ----------
@@ -60,10 +62,11 @@ class Cone(Means):
 
 
 def cone(moments: Moments | None, p: int, seed: int, budget: int, passes: Passes) -> Cone | list[int]:
-    """Find p endmembers; the arguments are those of `unmix.endmembers.vca.vca`, of which ``moments`` and ``budget`` are not used.
+    """Find p endmembers; the arguments are those of `unmix.endmembers.vca.vca`, of which ``moments`` and ``budget`` are
+    not used.
 
-    A sample of the pixels is read, one pass at most, and held: `MOST_PIXELS` spectra. A list of fewer pixels than p where there are no
-    more distinct directions; `CubeError` where no pixel of the sample has a direction.
+    A sample of the pixels is read, one pass at most, and held: `MOST_PIXELS` spectra. A list of fewer pixels than p
+    where there are no more distinct directions; `CubeError` where no pixel of the sample has a direction.
     """
     sampled = Sampled.of(passes)
     if len(sampled.sample.places) == 0:
@@ -79,7 +82,8 @@ def cone(moments: Moments | None, p: int, seed: int, budget: int, passes: Passes
 
 
 def quick_cone(sampled: Sampled, p: int, seed: int = 0) -> np.ndarray | None:
-    """Return the components (k, p), as `Sampled.seen` has them, of the edges of a cone that is searched from fewer sets of pixels.
+    """Return the components (k, p), as `Sampled.seen` has them, of the edges of a cone that is searched from fewer sets
+    of pixels.
 
     None where the directions span no cone of p edges.
     """
@@ -113,10 +117,12 @@ def distinct(ways: list[np.ndarray], most: int) -> list[np.ndarray]:
 
 
 def starts(T: np.ndarray, lengths: np.ndarray, p: int, seed: int, parts: int, apply: Apply) -> list[list[int]]:
-    """Return sets of p rows of T (n, p) whose directions are independent, each the corners of a largest simplex of some of the rows.
+    """Return sets of p rows of T (n, p) whose directions are independent, each the corners of a largest simplex of some
+    of the rows.
 
-    Simplices of directions, of directions in perspective along their mean, and of the pixels with their lengths: the noise of dark
-    pixels is small in the last, their mixtures are exact in the second. Of all rows also those that SPA picks.
+    Simplices of directions, of directions in perspective along their mean, and of the pixels with their lengths: the
+    noise of dark pixels is small in the last, their mixtures are exact in the second. Of all rows also those that SPA
+    picks.
     """
     n = len(T)
     random = np.random.Generator(np.random.PCG64(seed))

@@ -17,15 +17,34 @@ WEIGHT_OF_SUM = 1e3
 OF_NORMAL = 1.0 / math.sqrt(2.0 * math.pi)
 # Pixels whose sums are added up alone: threads share them, and change no bit.
 PIECE = 2**11
-# Coefficients of (1 + x) exp (x² / 2) Φ (−x), x ≥ 0, by powers of (x − 4) / (x + 4), the highest first: relative error 6e-15.
+# Coefficients of (1 + x) exp (x² / 2) Φ (−x), x ≥ 0, by powers of (x − 4) / (x + 4), the highest first: relative error
+# 6e-15.
 MIDDLE = 4.0
-TAIL = np.array([
-    9.35126622115242e-09, 1.4992377267439362e-10, -9.208166625637264e-08, -3.398903921742291e-08, 5.280284101190561e-07,
-    4.4303841144148843e-07, -2.5943809657730086e-06, -3.4591907881493818e-06, 1.36178612167737e-05, 2.1262340756252954e-05,
-    -8.78504461153853e-05, -9.443383326136695e-05, 0.000694896605997275, -0.00028562246189991493, -0.005002378541412053,
-    0.017936097416731422, -0.032197837430309385, 0.028600364056446278, 0.013999634724451334, -0.09670347732656567,
-    0.47205320650984467,
-])  # fmt: skip
+TAIL = np.array(
+    [
+        9.35126622115242e-09,
+        1.4992377267439362e-10,
+        -9.208166625637264e-08,
+        -3.398903921742291e-08,
+        5.280284101190561e-07,
+        4.4303841144148843e-07,
+        -2.5943809657730086e-06,
+        -3.4591907881493818e-06,
+        1.36178612167737e-05,
+        2.1262340756252954e-05,
+        -8.78504461153853e-05,
+        -9.443383326136695e-05,
+        0.000694896605997275,
+        -0.00028562246189991493,
+        -0.005002378541412053,
+        0.017936097416731422,
+        -0.032197837430309385,
+        0.028600364056446278,
+        0.013999634724451334,
+        -0.09670347732656567,
+        0.47205320650984467,
+    ]
+)
 # Facets whose densities are multiplied before a logarithm is taken.
 AT_ONCE = 8
 fma, load, store, select, broadcast = WIDE.fma, WIDE.load, WIDE.store, WIDE.select, WIDE.broadcast
@@ -42,8 +61,8 @@ class Shares(NamedTuple):
 class Density(NamedTuple):
     """The density of pixels under a simplex.
 
-    ``value`` is the mean of −log of it, ``slope`` (p − 1, p) its derivative by the corners, ``shares`` those that are more likely,
-    ``blur`` (p,) the deviations that noise gives to barycentric coordinates.
+    ``value`` is the mean of −log of it, ``slope`` (p − 1, p) its derivative by the corners, ``shares`` those that are
+    more likely, ``blur`` (p,) the deviations that noise gives to barycentric coordinates.
     """
 
     value: float
@@ -282,7 +301,8 @@ def add_likelihoods(piece, C, noise, log_mixed, terms):
 
 @compiled
 def simplex_in(C, noise, shares, terms, totals):
-    """Fill ``terms``, and return the logarithm of the share of mixed pixels over the volume; ∞ where two corners are one.
+    """Fill ``terms``, and return the logarithm of the share of mixed pixels over the volume; ∞ where two corners are
+    one.
 
     ``totals`` become 0.
     """

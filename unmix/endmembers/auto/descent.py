@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Steps that the inverse of the Hessian is estimated from; shares of the expected decrease that a step has to reach, and of the slope
-# that it may leave; the search ends where a step lowers the value by less than the next, relative to it, or no derivative is larger
-# than the last.
+# Steps that the inverse of the Hessian is estimated from; shares of the expected decrease that a step has to reach, and
+# of the slope that it may leave; the search ends where a step lowers the value by less than the next, relative to it,
+# or no derivative is larger than the last.
 MEMORY, SHARE_OF_DECREASE, SHARE_OF_SLOPE, LEAST_DECREASE, LEAST_SLOPE = 10, 1e-4, 0.9, 2e-9, 1e-5
-# Most points that are tried along a direction; the least and the largest part of a step to which one that was too long is shortened.
+# Most points that are tried along a direction; the least and the largest part of a step to which one that was too long
+# is shortened.
 MOST_TRIALS, SHORTEST, LONGEST = 40, 0.1, 0.5
 Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
@@ -60,7 +61,8 @@ def curved(slope: np.ndarray, pairs: deque[tuple[np.ndarray, np.ndarray]]) -> np
 
 
 def searched(function: Function, at: Point, direction: np.ndarray) -> Point | None:
-    """Return a point along a direction whose value and slope are enough below those ``at`` its beginning; None where none is lower.
+    """Return a point along a direction whose value and slope are enough below those ``at`` its beginning; None where
+    none is lower.
 
     By bisection (Lewis and Overton 2013), which a function with kinks does not lead astray.
     """

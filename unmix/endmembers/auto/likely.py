@@ -1,19 +1,19 @@
 """Endmembers of a scene whose brightness does not vary, as the corners of the most likely simplex.
 
-Pixels are mixtures and white noise, whose variance σ² is what the principal components beyond those of the simplex have. With the
-components z of a pixel, c of the corners, barycentric coordinates b, and t = b / s, where s is the deviation that noise gives to b, the
-density of a pixel is
+Pixels are mixtures and white noise, whose variance σ² is what the principal components beyond those of the simplex
+have. With the components z of a pixel, c of the corners, barycentric coordinates b, and t = b / s, where s is the
+deviation that noise gives to b, the density of a pixel is
 
     Σ_k π_k N(z; c_k, σ²) + (1 − Σ π) / V · exp(−e / 2) · Π_j [(1 − w_j) Φ(t_j) + w_j φ(t_j) / ((p − 1) s_j)].
 
-A pixel is pure with probability π. Otherwise each material is absent, so that the pixel is on a facet (w φ), or has any amount (Φ), in
-the volume V of the simplex. A pixel beyond a sharp corner is near to all facets there, yet far from the simplex: e is by how much the
-squared distance to the simplex, over σ², is above Σ min(t, 0)². V is of a simplex whose covariance is larger by that of the noise, so
-that one thinner than the noise has a volume.
+A pixel is pure with probability π. Otherwise each material is absent, so that the pixel is on a facet (w φ), or has any
+amount (Φ), in the volume V of the simplex. A pixel beyond a sharp corner is near to all facets there, yet far from the
+simplex: e is by how much the squared distance to the simplex, over σ², is above Σ min(t, 0)². V is of a simplex whose
+covariance is larger by that of the noise, so that one thinner than the noise has a volume.
 
-Corners, π and w are those under which a sample of the pixels is most likely, by turns: shares by expectation and maximisation, corners
-by L-BFGS. So all pixels on edges and facets tell where the corners are, whether or not a pixel is pure, and noise does not push them
-outwards.
+Corners, π and w are those under which a sample of the pixels is most likely, by turns: shares by expectation and
+maximisation, corners by L-BFGS. So all pixels on edges and facets tell where the corners are, whether or not a pixel is
+pure, and noise does not push them outwards.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -30,22 +30,25 @@ from ..vca import Points, principal_of
 from .density import Density, Pixels, Shares
 from .descent import descended
 
-# Pixels with which all starts are tried; of twice these and more, every n-th is taken with which the best goes on: with 10 000 the mean
-# error of 40 flat scenes was 0.0270, as with 4000; 0.0271 with 2500.
+# Pixels with which all starts are tried; of twice these and more, every n-th is taken with which the best goes on: with
+# 10 000 the mean error of 40 flat scenes was 0.0270, as with 4000; 0.0271 with 2500.
 FEW_PIXELS, ENOUGH_PIXELS = 1500, 4096
-# The noise is as many times as strong as it is, in turn: with little noise a search ends where it begins. A stronger noise is left out
-# where it gives a barycentric coordinate a deviation above the second; more than 64 times where its variance is then above the third:
-# of 24 starts 10 % away from a simplex without noise, 20 led to it, 9 with at most 64 times.
+# The noise is as many times as strong as it is, in turn: with little noise a search ends where it begins. A stronger
+# noise is left out where it gives a barycentric coordinate a deviation above the second; more than 64 times where its
+# variance is then above the third: of 24 starts 10 % away from a simplex without noise, 20 led to it, 9 with at most 64
+# times.
 NOISES, MOST_BLURRED, FAINT = (32768.0, 4096.0, 512.0, 64.0, 8.0, 1.0), 0.1, 64e-6
-# Most turns at each noise, steps of L-BFGS and of shares in each. A turn is the last one that gains less than this of the log
-# likelihood of a pixel: the first from each start, the second from the best.
+# Most turns at each noise, steps of L-BFGS and of shares in each. A turn is the last one that gains less than this of
+# the log likelihood of a pixel: the first from each start, the second from the best.
 TURNS, STEPS, STEPS_OF_SHARES, GAINS = 10, 20, 3, (1e-3, 1e-4)
-# From a start, a turn ends where a step of L-BFGS gains less than this: errors of 40 flat scenes were the same as without.
+# From a start, a turn ends where a step of L-BFGS gains less than this: errors of 40 flat scenes were the same as
+# without.
 LEAST_GAIN = 1e-5
-# Most steps of shares to compare simplices that were found by others; one that changes the value by less than the second is the last.
+# Most steps of shares to compare simplices that were found by others; one that changes the value by less than the
+# second is the last.
 STEPS_TO_SETTLE, LEAST_CHANGE = 20, 1e-5
-# Two starts have come to one simplex where no component of a corner differs by more than this. In 13 of 16 flat scenes all three did at
-# the first noise, and went the same way from there on, but for 0.08 in one of them.
+# Two starts have come to one simplex where no component of a corner differs by more than this. In 13 of 16 flat scenes
+# all three did at the first noise, and went the same way from there on, but for 0.08 in one of them.
 ALIKE = 0.01
 # Shares at the start.
 PURE, ABSENT = 0.5, 0.2

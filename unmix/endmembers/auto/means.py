@@ -1,8 +1,8 @@
-"""Endmembers as the means of near-pure pixels: first those nearest to the corners of the largest simplex, then those nearest to the
-means.
+"""Endmembers as the means of near-pure pixels: first those nearest to the corners of the largest simplex, then those
+nearest to the means.
 
-A corner is one pixel, the noisiest of its material or the one that varies most; the mean of all pixels that hold nearly nothing else
-is the material's own direction, where there are such pixels.
+A corner is one pixel, the noisiest of its material or the one that varies most; the mean of all pixels that hold nearly
+nothing else is the material's own direction, where there are such pixels.
 """
 
 import numpy as np

@@ -2,10 +2,10 @@
 
     2 log mean(√w d) + c log √det(WᵀW + ε)    over all W with p columns of unit length,
 
-d the distance of a direction to the cone, its part outside of the subspace included. The first term grows by as much as distances do in
-relation to each other, whatever the unit or the noise; the second is the solid angle. A mean of distances, not of squares:
-pixels that no mixture explains (clouds, a rare material) count less. Found by Newton-like steps from several sets of pixels; of
-the minima, that is taken in which every edge has pixels near it.
+d the distance of a direction to the cone, its part outside of the subspace included. The first term grows by as much as
+distances do in relation to each other, whatever the unit or the noise; the second is the solid angle. A mean of
+distances, not of squares: pixels that no mixture explains (clouds, a rare material) count less. Found by Newton-like
+steps from several sets of pixels; of the minima, that is taken in which every edge has pixels near it.
 """
 
 from typing import Any, NamedTuple
@@ -15,17 +15,18 @@ import numpy as np
 from ...compiled.jit import WIDE, aligned_zeros, compiled
 from ..fitted import Fitted, Weighed, by_edges, fit_in, fitted, inverted, room_for, room_of_results, tiled
 
-# c, the price of the solid angle, and ε. On 48 synthetic scenes (`tests/bench/accuracy.py chosen`) c from 0.15 to 0.3 gave fractions
-# whose error was within 3 % of the best.
+# c, the price of the solid angle, and ε. On 48 synthetic scenes (`tests/bench/accuracy.py chosen`) c from 0.15 to 0.3
+# gave fractions whose error was within 3 % of the best.
 PRICE, RIDGE = 0.2, 0.003
-# A minimum costs more by this for each edge without pixels near it: times one less the fraction that 5 % of the pixels exceed.
-# On the same scenes 0.6 to 2 were alike; without this cost errors were 1.03 to 1.13 times as large.
+# A minimum costs more by this for each edge without pixels near it: times one less the fraction that 5 % of the pixels
+# exceed. On the same scenes 0.6 to 2 were alike; without this cost errors were 1.03 to 1.13 times as large.
 PRICE_OF_LONELY_EDGE, NEAREST = 0.6, 0.95
 # Most halvings of a step; a step that lowers the value by less than the second is the last.
 MOST_HALVINGS, LEAST_DECREASE = 10, 1e-5
 # Edges are dependent where the product of the norms of W and its inverse is above this.
 MOST_CONDITION = 1e12
-# A distance counts as in the mean of squares where it is below this share of the median one: a mean of distances has a kink at 0.
+# A distance counts as in the mean of squares where it is below this share of the median one: a mean of distances has a
+# kink at 0.
 LARGEST_SQUARED_PART = 0.5
 fma, load, store, select, broadcast = WIDE.fma, WIDE.load, WIDE.store, WIDE.select, WIDE.broadcast
 root, total_of = WIDE.root, WIDE.total
@@ -150,7 +151,8 @@ def solid_angle(W: np.ndarray) -> float:
 
 
 def narrowed(data: Weighed, W: np.ndarray, most: int) -> Fitted:
-    """Return the cone at which no step lowers the value any more, from the edges W (p, p), and how directions lie to it.
+    """Return the cone at which no step lowers the value any more, from the edges W (p, p), and how directions lie to
+    it.
 
     These are sorted by the edges they use at first, since few of them change in a step.
     """

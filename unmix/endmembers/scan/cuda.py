@@ -1,7 +1,9 @@
-"""Sum and project the pixels of a scene on a GPU: the same chains of fused additions as on a CPU, so that results are the same bits.
+"""Sum and project the pixels of a scene on a GPU: the same chains of fused additions as on a CPU, so that results are
+the same bits.
 
-Blocks come through page-locked memory, a stream each, while others are worked at. A block becomes a panel of spectra; each entry of a
-sum is a chain over the pixels of a unit in one thread, which goes on where a unit ends in the next block; units are added in order.
+Blocks come through page-locked memory, a stream each, while others are worked at. A block becomes a panel of spectra;
+each entry of a sum is a chain over the pixels of a unit in one thread, which goes on where a unit ends in the next
+block; units are added in order.
 """
 
 import contextlib
@@ -20,8 +22,8 @@ from ...pipeline import Seconds, stream
 from ...solvers.pixels.gather import LAYOUTS, Stored
 
 fma = ONE.fma
-# Rows and columns of a tile of a sum that one block of threads adds up; rows and columns of it that are one thread's; pixels that
-# are loaded at a time.
+# Rows and columns of a tile of a sum that one block of threads adds up; rows and columns of it that are one thread's;
+# pixels that are loaded at a time.
 TILE, TALL, WIDE, CHUNK = 32, 4, 4, 32
 DOWN, ACROSS = TILE // TALL, TILE // WIDE
 OF_TILE = DOWN * ACROSS
@@ -255,8 +257,14 @@ def bytes_needed(scene: Scene, L: int, blocks: BlockPlan, unit: int, held: int) 
 
 
 def sums_of(
-    device: Any, scene: Scene, stored: Stored, blocks: BlockPlan, unit: int, each: int, look: Callable[[Any, slice], None]
-) -> tuple[int, int, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    device: Any,
+    scene: Scene,
+    stored: Stored,
+    blocks: BlockPlan,
+    unit: int,
+    each: int,
+    look: Callable[[Any, slice], None],
+) -> tuple[int, int, np.ndarray, np.ndarray, np.ndarray]:
     """Return the numbers of pixels and of pairs of a scene, and its sums (L,), (L, L), (L, L)."""
     cube, L = scene.cube, len(stored.bands)
     with device.gpu:
@@ -287,9 +295,7 @@ def sums_of(
         return pixels, differing, whole_total.copy_to_host(), both[0], both[1]
 
 
-def project_all(
-    device: Any, scenes: Sequence[tuple[Scene, Stored, Any]], U: np.ndarray, shift: np.ndarray
-) -> Any:  # fmt: skip
+def project_all(device: Any, scenes: Sequence[tuple[Scene, Stored, Any]], U: np.ndarray, shift: np.ndarray) -> Any:
     """Project every pixel of scenes by U (L, d); return an array (d, pixels) on the GPU."""
     first = 0
     with device.gpu:

@@ -1,7 +1,8 @@
-"""Hold the projections of all pixels in the memory of a GPU, and search them there: the same places and bits as on a CPU.
+"""Hold the projections of all pixels in the memory of a GPU, and search them there: the same places and bits as on a
+CPU.
 
-A CPU's sums are products that are rounded, then added. Compilers for GPUs fuse the two, so a product is a fused sum with 0 here, which
-is the product rounded.
+A CPU's sums are products that are rounded, then added. Compilers for GPUs fuse the two, so a product is a fused sum
+with 0 here, which is the product rounded.
 """
 
 import functools

@@ -1,8 +1,8 @@
 """Compiled loops over pixels of a block: their sums, their projections, and a number for each.
 
-Pixels are numbered in the order of the scene. Where neighbouring lines lie together in memory (all but BIL) they are read as one long
-line, so that the length of lines costs nothing. A pixel's numbers depend on nothing but the pixel; a sum is a chain of fused additions
-in the order of the pixels, so that it does not depend on where a block ends.
+Pixels are numbered in the order of the scene. Where neighbouring lines lie together in memory (all but BIL) they are
+read as one long line, so that the length of lines costs nothing. A pixel's numbers depend on nothing but the pixel; a
+sum is a chain of fused additions in the order of the pixels, so that it does not depend on where a block ends.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +16,8 @@ from .tile import ROWS, add_tile
 WIDTH, product = WIDE.width, matrix_product_function(WIDE)
 load, store, broadcast, any_lane = WIDE.load, WIDE.store, WIDE.broadcast, WIDE.any_lane
 transpose, TALL = WIDE.fetch_block, WIDE.tall
-# Pixels whose products are added together: the spectra of as many stay in a processor's second cache (224 bands: 115 kB).
+# Pixels whose products are added together: the spectra of as many stay in a processor's second cache (224 bands: 115
+# kB).
 STRETCH = 64
 
 
@@ -55,9 +56,11 @@ class Scratch(NamedTuple):
 
 @compiled
 def place_of(pixels, n):
-    """Return line and sample at which to gather a tile, the lane of the block's pixel n in it, and how many of its pixels follow.
+    """Return line and sample at which to gather a tile, the lane of the block's pixel n in it, and how many of its
+    pixels follow.
 
-    A tile that would reach beyond the end of a line begins before pixel n, since a whole one is gathered ten times as fast.
+    A tile that would reach beyond the end of a line begins before pixel n, since a whole one is gathered ten times as
+    fast.
     """
     line, sample = n // pixels.run, n % pixels.run
     first = max(0, min(sample, pixels.run - WIDTH))
@@ -139,7 +142,8 @@ def sum_pixels(block, pixels, each, stored, scratch, sums):
 
 @compiled
 def project_pixels(block, pixels, stored, scratch, U, shift, Z, out, more):
-    """Write ``Uᵀy − shift`` of some pixels to rows of ``out``, NaN where masked, and the columns that it has no room for to ``more``.
+    """Write ``Uᵀy − shift`` of some pixels to rows of ``out``, NaN where masked, and the columns that it has no room
+    for to ``more``.
 
     Z (d, width) is scratch.
     """

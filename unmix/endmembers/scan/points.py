@@ -13,15 +13,16 @@ from ...compiled.jit import aligned_zeros
 from .searches import BINS, WIDTH, along, count_use, farthest_each, largest_residual
 
 Result = TypeVar("Result")
-# Pixels whose coordinates are looked at together: they stay in the cache, where 16 threads that fill new memory wait for each other.
+# Pixels whose coordinates are looked at together: they stay in the cache, where 16 threads that fill new memory wait
+# for each other.
 IN_CACHE = 2**14
 
 
 class Points:
     """The projected pixels, (pixels, d): an array if it fits the budget (bytes), else a scratch file; threads share their searches."""
 
-    # Rows of the scratch file that are read at a time, and by one thread of several; fewest rows in memory that are worth a thread's
-    # while; parts that a thread takes before results are asked for.
+    # Rows of the scratch file that are read at a time, and by one thread of several; fewest rows in memory that are
+    # worth a thread's while; parts that a thread takes before results are asked for.
     ROWS, PART, FEWEST, TURNS = 2**17, 2**14, 2**13, 8
 
     def __init__(self, pixels: int, d: int, budget: int, threads: int = 1) -> None:
@@ -64,7 +65,8 @@ class Points:
         return np.frombuffer(raw).reshape(-1, self.d)
 
     def mapped(self, function: Callable[[int, np.ndarray], Result]) -> Iterator[Result]:
-        """Yield what ``function`` makes of parts of the rows, in order; it is given the number of the first row, and the rows.
+        """Yield what ``function`` makes of parts of the rows, in order; it is given the number of the first row, and
+        the rows.
 
         Parts depend on threads and memory, so what is made of them together must not depend on where they end.
         """
@@ -81,7 +83,8 @@ class Points:
             yield from self.pool.map(of_part, parts[k : k + together])
 
     def farthest_each(self, F: np.ndarray) -> tuple[list[int], list[float]]:
-        """Return for each column f of F (d + 1, p) the row with the largest ``|fᵀ(x, 1)|``, the first of equal ones, and that value.
+        """Return for each column f of F (d + 1, p) the row with the largest ``|fᵀ(x, 1)|``, the first of equal ones,
+        and that value.
 
         −1 where there is none.
         """
@@ -99,7 +102,8 @@ class Points:
         return places.tolist(), values.tolist()
 
     def largest_residual(self, constant: float, Q: np.ndarray) -> tuple[int, float]:
-        """Return the row x whose ``(x, constant)`` has the largest part outside the span of the rows of Q (n, d + 1), and its square.
+        """Return the row x whose ``(x, constant)`` has the largest part outside the span of the rows of Q (n, d + 1),
+        and its square.
 
         The first of equal ones; −1 where there is none.
         """

@@ -6,16 +6,18 @@ from ...compiled.jit import WIDE, compiled
 
 WIDTH, load, store, broadcast = WIDE.width, WIDE.load, WIDE.store, WIDE.broadcast
 select, any_lane = WIDE.select, WIDE.any_lane
-# The histogram of coordinates: where it begins, and bins a unit; they reach to 3. 0 and 1, which corners have but for rounding, are in
-# the middle of a bin.
+# The histogram of coordinates: where it begins, and bins a unit; they reach to 3. 0 and 1, which corners have but for
+# rounding, are in the middle of a bin.
 LOW, PER_UNIT, BINS = -1.0005, 1000, 4000
 
 
 @compiled
 def largest_residual(X, constant, Q, rest):
-    """Return the row of X whose ``(x, constant)`` has the largest part outside the span of the rows of Q, and its square.
+    """Return the row of X whose ``(x, constant)`` has the largest part outside the span of the rows of Q, and its
+    square.
 
-    ``rest`` (d + 2, width) is scratch: the parts of some rows, since a difference of squares would lose them beside a large pixel.
+    ``rest`` (d + 2, width) is scratch: the parts of some rows, since a difference of squares would lose them beside a
+    large pixel.
     """
     best, most = -1, -1.0
     d = X.shape[1]
@@ -43,10 +45,11 @@ def largest_residual(X, constant, Q, rest):
 
 @compiled
 def farthest_each(X, F, best, most, rest):
-    """For each column f of F (d + 1, p) find the row of X (n, d) with the largest ``|fᵀ(x, 1)|``, the first of equal ones.
+    """For each column f of F (d + 1, p) find the row of X (n, d) with the largest ``|fᵀ(x, 1)|``, the first of equal
+    ones.
 
-    ``best`` (p,) and ``most`` (p,), −1 on entry, receive the rows and these values; rows with NaN are never chosen. ``rest``
-    (d + 1, width) is scratch.
+    ``best`` (p,) and ``most`` (p,), −1 on entry, receive the rows and these values; rows with NaN are never chosen.
+    ``rest`` (d + 1, width) is scratch.
     """
     d, p, last = F.shape[0] - 1, F.shape[1], X.shape[0] - 1
     for n in range(0, X.shape[0], WIDTH):
@@ -90,9 +93,9 @@ def normalise(X, u):
 def count_use(X, inverse, limits, bins, leads, beyond):
     """Count pixels, rows of X (n, p − 1), by their barycentric coordinates; rows with NaN do not count.
 
-    ``inverse`` is that of M (`unmix.endmembers.nfindr`). Added to are, int64: ``bins`` (p, BINS), pixels by each coordinate; ``leads``
-    (p,), those of which it is the largest; ``beyond`` (p,), those outside, where a coordinate is below minus its limit, by the one that
-    is the farthest below. Return how many count, and are outside.
+    ``inverse`` is that of M (`unmix.endmembers.nfindr`). Added to are, int64: ``bins`` (p, BINS), pixels by each
+    coordinate; ``leads`` (p,), those of which it is the largest; ``beyond`` (p,), those outside, where a coordinate is
+    below minus its limit, by the one that is the farthest below. Return how many count, and are outside.
     """
     p, d, valid, outside = inverse.shape[0], X.shape[1], 0, 0
     for n in range(X.shape[0]):

@@ -25,11 +25,11 @@ from .loops import (
     number_pixels,
     project_pixels,
     sum_pixels,
-)  # fmt: skip
+)
 from .points import Points
 
-# Pixels that one thread takes, and whose sums are added to those before as one number: no result depends on blocks or threads. Of 224
-# bands a unit takes 5 ms. (With 2048, 16 threads waited for each other, since adding takes 0.15 ms.)
+# Pixels that one thread takes, and whose sums are added to those before as one number: no result depends on blocks or
+# threads. Of 224 bands a unit takes 5 ms. (With 2048, 16 threads waited for each other, since adding takes 0.15 ms.)
 UNIT = 4096
 # Blocks in flight, half of which are read at a time: 16 threads work at two, and read some 10 GB/s.
 SLOTS = 8
@@ -42,8 +42,9 @@ NO_ROWS = np.empty((0, 0))
 OfPixels = Callable[[Block, Pixels, Scratch, np.ndarray], None]
 
 
-# The rate of a CPU's core, in products of bands a second (Xeon with AVX-512), and the seconds of sums from which a GPU pays: to load
-# its kernels takes a tenth of a second, to sum 2 million pixels of 224 bands 0.06 s, where 16 cores take 0.25.
+# The rate of a CPU's core, in products of bands a second (Xeon with AVX-512), and the seconds of sums from which a GPU
+# pays: to load its kernels takes a tenth of a second, to sum 2 million pixels of 224 bands 0.06 s, where 16 cores take
+# 0.25.
 RATE, WORTH_A_GPU = 2.5e10, 0.12
 
 
@@ -140,10 +141,15 @@ class Threads:
 
 
 def scan(
-    scene: Scene, budget: int, threads: int, shape: tuple[int, ...] | None,
-    task: Callable[[Slot, Block, int, Pixels], None], finish: Callable[[Slot], None],
-) -> None:  # fmt: skip
-    """Read a scene once; threads call ``task`` for the pixels of each unit, then ``finish`` is called for each block, in order.
+    scene: Scene,
+    budget: int,
+    threads: int,
+    shape: tuple[int, ...] | None,
+    task: Callable[[Slot, Block, int, Pixels], None],
+    finish: Callable[[Slot], None],
+) -> None:
+    """Read a scene once; threads call ``task`` for the pixels of each unit, then ``finish`` is called for each block,
+    in order.
 
     ``shape`` is that of the numbers of a pixel, for which `Slot.out` has room; None for no room.
     """
@@ -162,7 +168,8 @@ def scan(
 
 
 class InOrder:
-    """Sums of units, added in the order of the scene, a few of them at a time: threads wait where their unit is too far ahead.
+    """Sums of units, added in the order of the scene, a few of them at a time: threads wait where their unit is too far
+    ahead.
 
     Parameters
     ----------
@@ -215,9 +222,15 @@ class InOrder:
 
 
 def totals_of(
-    scene: Scene, budget: int, threads: int, each: int, look: Callable[[np.ndarray, slice], None], gpu: Gpu | None = None
-) -> Totals:  # fmt: skip
-    """Sum all pixels of a scene, and the differences of neighbours in every ``each``-th line, in one pass; on a GPU where that pays.
+    scene: Scene,
+    budget: int,
+    threads: int,
+    each: int,
+    look: Callable[[np.ndarray, slice], None],
+    gpu: Gpu | None = None,
+) -> Totals:
+    """Sum all pixels of a scene, and the differences of neighbours in every ``each``-th line, in one pass; on a GPU
+    where that pays.
 
     ``look`` is called with the stored values and the lines of each block.
     """
@@ -272,8 +285,8 @@ def numbers_of(
 def scattered(scene: Scene, budget: int, threads: int, views: Sequence[View], fill: Fill) -> None:
     """Project every pixel to one or two views; threads call ``fill`` for some pixels each, in any order.
 
-    ``fill(first, count, project)`` is given the number of the first pixel, how many they are, and a function that writes their
-    projections to arrays (count, d), one for each view, NaN where masked.
+    ``fill(first, count, project)`` is given the number of the first pixel, how many they are, and a function that
+    writes their projections to arrays (count, d), one for each view, NaN where masked.
     """
     own, stored, L = threading.local(), stored_of(scene), len(scene.bands.index)
     U, shift = stacked(views)

@@ -11,9 +11,9 @@ from numba.extending import intrinsic
 from ...compiled.jit import WIDE
 from ...compiled.vectors import DOUBLES, LANES, address
 
-# Rows of a tile: as many sums as fit in the registers of a processor with AVX-512, or without. No result depends on it, since each sum
-# is a chain of its own. (224 bands, Zen 4, a pixel: with 8 rows 0.93 us, 4 0.97, 2 1.04; without AVX-512 1.65, 2.67, 0.99. OpenBLAS
-# took 1.3 and 2.3.)
+# Rows of a tile: as many sums as fit in the registers of a processor with AVX-512, or without. No result depends on it,
+# since each sum is a chain of its own. (224 bands, Zen 4, a pixel: with 8 rows 0.93 us, 4 0.97, 2 1.04; without AVX-512
+# 1.65, 2.67, 0.99. OpenBLAS took 1.3 and 2.3.)
 ROWS = 1 if WIDE.width == 1 else 8 if binding.get_host_cpu_features().get("avx512f") else 2
 
 
@@ -49,7 +49,8 @@ def build_tile(typingctx: Any, panels: Any, row: Any, lane: Any, column: Any, co
 
 
 def add_tile(panels, row, lane, column, count, sums, at):
-    """Add to rows from ``at`` on of ``sums`` (·, width) the products of two pieces of ``count`` pixels, one pixel after the other.
+    """Add to rows from ``at`` on of ``sums`` (·, width) the products of two pieces of ``count`` pixels, one pixel after
+    the other.
 
     ``sums[at + r] += panels[row + s, lane + r] * panels[column + s]`` for each pixel s and each of `ROWS` values of r.
     """

@@ -13,13 +13,20 @@ class AtMostSettings:
     """The options of `at_most`."""
 
     at_most: int | None = setting(
-        None, "values",
+        None,
+        "values",
         "For nnls: use at most K endmembers in a pixel, such that no exchange of one fits better. CPU only.",
-        "K", group="Model", kind="whole", least=1, before="allowed", methods=("nnls",), solvers=("active-set",),
+        "K",
+        group="Model",
+        kind="whole",
+        least=1,
+        before="allowed",
+        methods=("nnls",),
+        solvers=("active-set",),
         excludes=dict.fromkeys(("l1", "tv", "laplacian", "allowed", "likelihood"), "")
         | dict.fromkeys(("uncertainty", "monte_carlo"), "which takes the endmembers of a pixel for known")
         | {"ranges": "which is over all mixtures"},
-    )  # fmt: skip
+    )
 
 
 class AtMost(Part):

@@ -1,14 +1,17 @@
-"""Nonnegative least squares with at most K endmembers in a pixel: grow, shrink, then exchange until no exchange fits better.
+"""Nonnegative least squares with at most K endmembers in a pixel: grow, shrink, then exchange until no exchange fits
+better.
 
-Which K of p endmembers fit best is a problem that takes all subsets. Here a support grows to more than K, by the endmember that lowers
-the misfit most; then the endmember that is needed least leaves, one after the other, until there are K; then one is exchanged for
-another, the pair that lowers the misfit most, as long as there is one. So the answer says what a user can check: nnls on a support that
-no addition and no single exchange betters. docs/methods.md compares it with the best of all subsets.
+Which K of p endmembers fit best is a problem that takes all subsets. Here a support grows to more than K, by the
+endmember that lowers the misfit most; then the endmember that is needed least leaves, one after the other, until there
+are K; then one is exchanged for another, the pair that lowers the misfit most, as long as there is one. So the answer
+says what a user can check: nnls on a support that no addition and no single exchange betters. docs/methods.md compares
+it with the best of all subsets.
 
-With columns of unit length, H the inverse of the support's Gram matrix, ``u_j = H E_Sᵀe_j``, ``w_j`` the duals and ``d_j`` the squared
-distance of e_j from the support's span, the square of the misfit rises by ``a_i² / H_ii`` where column i leaves, and then falls by
-``(w_j + a_i u_ij / H_ii)² / (d_j + u_ij² / H_ii)`` where j enters, unless an abundance becomes negative: it falls by less then. So all
-exchanges cost K p divisions, and nnls is solved only for those that may be the best.
+With columns of unit length, H the inverse of the support's Gram matrix, ``u_j = H E_Sᵀe_j``, ``w_j`` the duals and
+``d_j`` the squared distance of e_j from the support's span, the square of the misfit rises by ``a_i² / H_ii`` where
+column i leaves, and then falls by ``(w_j + a_i u_ij / H_ii)² / (d_j + u_ij² / H_ii)`` where j enters, unless an
+abundance becomes negative: it falls by less then. So all exchanges cost K p divisions, and nnls is solved only for
+those that may be the best.
 """
 
 from typing import Any, NamedTuple
@@ -26,11 +29,11 @@ from ...solvers.pixels.tile import settle_function
 LEAST_FALL = 1e-12
 # A dual below this, relative to |e_j| and |y|, is zero: no endmember is added for it.
 LEAST_DUAL = 1e-12
-# A column whose squared distance from the span of the others is below this share of its own does not join them: float64 keeps half of
-# the digits of its abundance.
+# A column whose squared distance from the span of the others is below this share of its own does not join them: float64
+# keeps half of the digits of its abundance.
 TOO_NEAR = 1e-8
-# A support grows to G = 2 K + 8. Of 300 mixtures of four of 498 minerals without noise, 95 % are found with K = 4, 84 % if it grows to
-# 2 K + 4, and 17 % if it grows to K.
+# A support grows to G = 2 K + 8. Of 300 mixtures of four of 498 minerals without noise, 95 % are found with K = 4, 84 %
+# if it grows to 2 K + 4, and 17 % if it grows to K.
 GROWN = 8
 # Additions and exchanges of a pixel for each endmember that it may have; pixels of 498 minerals take at most 4.
 MOVES_FOR_EACH = 20
@@ -112,9 +115,24 @@ def new_work(L: int, p: int, plan: Any) -> ExchangeSearch:
     f, w, d, row = np.empty((4, p))
     u, falls = np.empty((2, K, p))
     return ExchangeSearch(
-        f, w, d, u, falls, row, grown, new_model(K), new_model(K), np.empty((L, 1)), np.empty((K, 1)), np.empty((L, K)),
-        np.empty((K, K)), np.empty(K), np.zeros(K), np.empty((K, 1)), new_face(K),
-    )  # fmt: skip
+        f,
+        w,
+        d,
+        u,
+        falls,
+        row,
+        grown,
+        new_model(K),
+        new_model(K),
+        np.empty((L, 1)),
+        np.empty((K, 1)),
+        np.empty((L, K)),
+        np.empty((K, K)),
+        np.empty(K),
+        np.zeros(K),
+        np.empty((K, 1)),
+        new_face(K),
+    )
 
 
 @compiled
@@ -197,7 +215,8 @@ def take_out(grown, k, i):
 
 @compiled
 def drop_negative(U, search, k, follows):
-    """Move to the optimum on a support of k; an endmember leaves that becomes negative on the way. Return the support's size.
+    """Move to the optimum on a support of k; an endmember leaves that becomes negative on the way. Return the support's
+    size.
 
     Where the search ``follows``, distances are updated.
     """
@@ -297,7 +316,8 @@ def stays_positive(search, k, i, j):
 
 @compiled
 def best_exchange(U, search, k, fall):
-    """Return the place in the support and the endmember that lower the misfit most where it takes that place; −1 if none does.
+    """Return the place in the support and the endmember that lower the misfit most where it takes that place; −1 if
+    none does.
 
     ``fall`` is by how much the support lowers |y|².
     """
@@ -381,7 +401,8 @@ def correct(plan, search, k, size):
 
 @compiled
 def choose_support(plan, F, Y, size, work, s):
-    """Choose the endmembers of lane s of a tile, and find their abundances, ``work.a``; ``work`` is an `ExchangeSearch`.
+    """Choose the endmembers of lane s of a tile, and find their abundances, ``work.a``; ``work`` is an
+    `ExchangeSearch`.
 
     ``size`` is |y|. Return how many there are, the first columns of the model, and whether the search came to its end.
     """
@@ -397,8 +418,8 @@ def choose_support(plan, F, Y, size, work, s):
 def tile_solver(ops: Width) -> Any:
     """Return the tile solver for at most K endmembers a pixel; its ``work`` is an `ExchangeSearch`.
 
-    Each answer is certified as the optimum over the endmembers that the pixel has: the certificate gets their columns alone. A pixel
-    whose search did not end is not certified.
+    Each answer is certified as the optimum over the endmembers that the pixel has: the certificate gets their columns
+    alone. A pixel whose search did not end is not certified.
     """
     store, broadcast, certify, width = ops.store, ops.broadcast, certify_function(ONE), ops.width
     settle = settle_function(ALONE)
@@ -408,15 +429,35 @@ def tile_solver(ops: Width) -> Any:
         a, w, sizes, slopes = search.a[:k], search.duals[:k], search.sizes[:k], search.slopes[:k]
         lane = tile.rmse[:, s : s + 1], tile.kappa[:, s : s + 1], tile.delta[:, s : s + 1]
         certify(
-            search.E[:, :k], sizes, slopes, 0.0, 0.0, False, True, plan.penalty, search.pixel, a, w, *lane, tile.terms[:, s : s + 1]
-        )  # fmt: skip
+            search.E[:, :k],
+            sizes,
+            slopes,
+            0.0,
+            0.0,
+            False,
+            True,
+            plan.penalty,
+            search.pixel,
+            a,
+            w,
+            *lane,
+            tile.terms[:, s : s + 1],
+        )
         columns, dark = (
             AnswerColumns(search.U[:k, :k], sizes, sizes, slopes, False, plan.blur),
             tile.length[0, s] == 0.0,
         )
         return settle(
-            columns, a[:, 0], w[:, 0], tile.terms[:, s], dark, tile.kappa[0, s], tile.delta[0, s], search.face, search.face.row
-        )  # fmt: skip
+            columns,
+            a[:, 0],
+            w[:, 0],
+            tile.terms[:, s],
+            dark,
+            tile.kappa[0, s],
+            tile.delta[0, s],
+            search.face,
+            search.face.row,
+        )
 
     @compiled
     def search_tile(plan, tile, work, count):

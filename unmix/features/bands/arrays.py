@@ -20,7 +20,8 @@ REGRESSIONS = {
     "gauss-jordan": "every prefix's matrix is inverted by Gauss-Jordan, as de Paula et al. 2013 have it",
 }
 MOST_BANDS, FOLDS = 100, 5  # defaults
-# Significance level of the F test: an error counts as no worse if the test does not reject that at this level (Galvão et al. 2008).
+# Significance level of the F test: an error counts as no worse if the test does not reject that at this level (Galvão
+# et al. 2008).
 ALPHA = 0.25
 LARGEST_SAMPLE = 1e140  # and target: float64 holds the squares of such values and their sums
 FEWEST_VALIDATION_SAMPLES = 3
@@ -41,7 +42,8 @@ class Selection:
     least : float or None
         The RMSEP of ``chain``, the smallest of all prefixes.
     coefficients, relevance : arrays (len(bands),), float64, or None
-        Regression coefficients of ``bands`` from all samples; their absolute values times the bands' standard deviations.
+        Regression coefficients of ``bands`` from all samples; their absolute values times the bands' standard
+        deviations.
     intercept : float or None
     curve : list of (int, float, int)
         For each number of bands: that number, the smallest RMSEP, and the first band of the chain that reaches it.
@@ -84,9 +86,10 @@ def select_bands(
 ) -> Selection:
     """Select the bands whose regression predicts a target best, by successive projections (de Paula et al. 2013).
 
-    Phase 1: grow a chain from every band; each next band has the largest projection onto the complement of the chain. Phase 2: regress
-    on every prefix of every chain; the best has the smallest error on validation samples. Phase 3: drop bands of the best prefix, the
-    least relevant (standard deviation times \\|coefficient\\|) first, while the error does not rise significantly by an F test.
+    Phase 1: grow a chain from every band; each next band has the largest projection onto the complement of the chain.
+    Phase 2: regress on every prefix of every chain; the best has the smallest error on validation samples. Phase 3:
+    drop bands of the best prefix, the least relevant (standard deviation times \\|coefficient\\|) first, while the
+    error does not rise significantly by an F test.
 
     Parameters
     ----------
@@ -99,7 +102,8 @@ def select_bands(
     validation : float, optional
         The share of samples, drawn at random, on which errors are measured.
     folds : int, optional
-        Number of folds of cross-validation, used instead: each sample is predicted once, from the other folds. The default, with 5.
+        Number of folds of cross-validation, used instead: each sample is predicted once, from the other folds. The
+        default, with 5.
     alpha : float
         Significance level of the F test; 0 keeps every band of the best prefix.
     regression : {"sequential", "gauss-jordan"}
@@ -118,7 +122,8 @@ def select_bands(
     Raises
     ------
     InputError
-        If shapes do not match, a value is not finite or too large, there are too few samples, or the target or every band is constant.
+        If shapes do not match, a value is not finite or too large, there are too few samples, or the target or every
+        band is constant.
     MethodError, DeviceError
         If an option is wrong, or the device is not available.
     """
@@ -143,21 +148,31 @@ def select_bands(
         predicted = sum(len(part[1]) for part in parts)
         best = np.unravel_index(int(np.argmin(squares)), squares.shape)
         chain = orders[best[0], : best[1] + 1].astype(int)
-        curve = [(m + 1, root_mean(squares[:, m].min(), predicted), int(np.argmin(squares[:, m]))) for m in range(most)
-                 if np.isfinite(squares[:, m].min())]  # fmt: skip
+        curve = [
+            (m + 1, root_mean(squares[:, m].min(), predicted), int(np.argmin(squares[:, m])))
+            for m in range(most)
+            if np.isfinite(squares[:, m].min())
+        ]
         bands, square = eliminate(engine, prepared, X, y, chain, float(squares[best]), predicted, alpha)
         slopes, relevance, intercept = regression_of(X, y, bands)
         return Selection(
-            bands, chain, root_mean(square, predicted), root_mean(float(squares[best]), predicted), slopes, relevance, intercept, curve,
+            bands,
+            chain,
+            root_mean(square, predicted),
+            root_mean(float(squares[best]), predicted),
+            slopes,
+            relevance,
+            intercept,
+            curve,
             name,
-        )  # fmt: skip
+        )
 
 
 def least_collinear(covariance: np.ndarray, count: int, device: str = "cpu", threads: int | None = None) -> Selection:
     """Select ``count`` bands without a target: of all chains, the one that spans the largest volume (phase 1 alone).
 
-    ``covariance`` (K, K) is that of the bands; ``device`` and ``threads`` as in `select_bands`. `MethodError` if there are fewer bands,
-    or any ``count`` of them are collinear.
+    ``covariance`` (K, K) is that of the bands; ``device`` and ``threads`` as in `select_bands`. `MethodError` if there
+    are fewer bands, or any ``count`` of them are collinear.
     """
     K = len(covariance)
     if not 1 <= count <= K:
@@ -259,8 +274,15 @@ def regression_of(X: np.ndarray, y: np.ndarray, bands: np.ndarray) -> tuple[np.n
 
 
 def eliminate(
-    engine: Any, prepared: list[Samples], X: np.ndarray, y: np.ndarray, chain: np.ndarray, square: float, predicted: int, alpha: float
-) -> tuple[np.ndarray, float]:  # fmt: skip
+    engine: Any,
+    prepared: list[Samples],
+    X: np.ndarray,
+    y: np.ndarray,
+    chain: np.ndarray,
+    square: float,
+    predicted: int,
+    alpha: float,
+) -> tuple[np.ndarray, float]:
     """Return the fewest bands, by falling relevance, whose error is not significantly above the least, and their squared error sum."""
     _, relevance, _ = regression_of(X, y, chain)
     order = chain[np.argsort(-relevance, kind="stable")]

@@ -16,15 +16,25 @@ from unmix_cli import options
     "CSV with the values to predict in its last column; for a cube, line and sample come first.",
     metavar="Y.csv",
 )
-@options.value("-m --most", "Most bands.  [default: the least of samples - 1, bands and 100; without a target 10]",
-               type=click.IntRange(1), metavar="M")  # fmt: skip
+@options.value(
+    "-m --most",
+    "Most bands.  [default: the least of samples - 1, bands and 100; without a target 10]",
+    type=click.IntRange(1),
+    metavar="M",
+)
 @options.value("--folds", "Cross-validate with K folds.  [default: 5]", type=int, metavar="K")
-@options.value("--validation", "Validate on this share of the samples instead, drawn at random.", type=float,
-               metavar="SHARE")  # fmt: skip
-@options.value("--alpha", "Significance level of the F test that removes weak bands; 0 keeps all.", default=0.25,
-               metavar="P")  # fmt: skip
-@options.value("--regression", "Regression on 1, 2, 3, ... bands: updated, or solved anew each time, for comparison.",
-               type=("sequential", "gauss-jordan"), default="sequential")  # fmt: skip
+@options.value(
+    "--validation", "Validate on this share of the samples instead, drawn at random.", type=float, metavar="SHARE"
+)
+@options.value(
+    "--alpha", "Significance level of the F test that removes weak bands; 0 keeps all.", default=0.25, metavar="P"
+)
+@options.value(
+    "--regression",
+    "Regression on 1, 2, 3, ... bands: updated, or solved anew each time, for comparison.",
+    type=("sequential", "gauss-jordan"),
+    default="sequential",
+)
 @options.option("seed", help="Seed of folds and validation samples.", type=click.IntRange(0))
 @options.outputs
 @options.device_as_for_run
@@ -33,11 +43,12 @@ from unmix_cli import options
 @options.as_json
 @options.logs
 def command(source: str, as_json: bool, **settings: Any) -> None:
-    """Choose bands by successive projections: those that predict a target best or, without one, the least collinear ones.
+    """Choose bands by successive projections: those that predict a target best or, without one, the least collinear
+    ones.
 
     TABLE has a spectrum in each row: CSV, any library that run takes, FILE.npy, FILE.h5:/NAME or FILE.mat:NAME. Writes
-    STEM_bands.csv, STEM_bands.json and, with a target, the error by number of bands, STEM_curve.csv and .png. The bands are printed
-    in the form that --bands takes: unmix run cube.hdr --bands $(unmix bands cube.hdr -m 20 -o chosen)
+    STEM_bands.csv, STEM_bands.json and, with a target, the error by number of bands, STEM_curve.csv and .png. The bands
+    are printed in the form that --bands takes: unmix run cube.hdr --bands $(unmix bands cube.hdr -m 20 -o chosen)
     """
     from unmix.features.bands.scene import bands_of
     from unmix.scene import ReadOptions
@@ -49,8 +60,10 @@ def command(source: str, as_json: bool, **settings: Any) -> None:
     log = logging.getLogger("unmix")
     if "rmsep" in chosen:
         log.info(
-            f"{source}: bands chosen: {len(chosen['bands'])}, RMSEP {chosen['rmsep']:.4g}; before weak ones were left out: "
-            f"{len(chosen['before_elimination'])}, RMSEP {chosen['least_rmsep']:.4g} (both optimistic: the bands were chosen by it)"
+            f"{source}: bands chosen: {len(chosen['bands'])}, RMSEP {chosen['rmsep']:.4g}; before weak ones were left "
+            "out: "
+            f"{len(chosen['before_elimination'])}, RMSEP {chosen['least_rmsep']:.4g} (both optimistic: the bands were "
+            "chosen by it)"
         )
     for path in chosen["files"]:
         log.info(f"wrote {path}")

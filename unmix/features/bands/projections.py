@@ -1,10 +1,11 @@
-"""Successive projections for regression (de Paula et al. 2013): chains of bands, and the regression of every prefix of each.
+"""Successive projections for regression (de Paula et al. 2013): chains of bands, and the regression of every prefix of
+each.
 
-All is computed from Gram matrices of centred samples, for a CPU thread or a GPU block. A chain is a Cholesky factorisation that pivots
-on the largest residual, which is the length of a band's projection onto the complement of the chain; no data is copied or projected.
-The regression of a prefix grows by one column, an *add*: validation samples and the target are further columns of the same factor, so
-that a row gives the next prefix's prediction. The paper instead inverts every prefix's matrix by Gauss-Jordan, a sweep of every index
-in turn (`inverted_function`).
+All is computed from Gram matrices of centred samples, for a CPU thread or a GPU block. A chain is a Cholesky
+factorisation that pivots on the largest residual, which is the length of a band's projection onto the complement of the
+chain; no data is copied or projected. The regression of a prefix grows by one column, an *add*: validation samples and
+the target are further columns of the same factor, so that a row gives the next prefix's prediction. The paper instead
+inverts every prefix's matrix by Gauss-Jordan, a sweep of every index in turn (`inverted_function`).
 
 Grow all chains of bands and regress on every prefix of each, by groups of threads of a CPU or a GPU.
 """
@@ -52,10 +53,11 @@ def subtract_function(team: Team) -> Any:
 
 @functools.cache
 def chain_function(team: Team) -> Any:
-    """Return ``chain(gram, start, order, rows, left, reduction_buffer)``: it finds the bands of a chain and returns how many.
+    """Return ``chain(gram, start, order, rows, left, reduction_buffer)``: it finds the bands of a chain and returns how
+    many.
 
-    ``gram`` is (K, K); ``start`` is the first band. The bands are written in order into ``order`` (M,), int32. ``rows`` (M, K) and
-    ``left`` (K,), float64, are scratch, and ``reduction_buffer`` is the team's.
+    ``gram`` is (K, K); ``start`` is the first band. The bands are written in order into ``order`` (M,), int32. ``rows``
+    (M, K) and ``left`` (K,), float64, are scratch, and ``reduction_buffer`` is the team's.
     """
     rank, size, sync, best = team.rank, team.size, team.sync, team.best
     subtract = subtract_function(team)
@@ -96,11 +98,12 @@ def chain_function(team: Team) -> Any:
 
 @functools.cache
 def prefixes_function(team: Team) -> Any:
-    """Return ``prefixes(samples, order, count, rows, errors, squares, reduction_buffer)``: squared errors of every prefix, by adds.
+    """Return ``prefixes(samples, order, count, rows, errors, squares, reduction_buffer)``: squared errors of every
+    prefix, by adds.
 
-    ``squares`` (M,) is filled with the sums of squared validation errors of the first 1, 2, … of the ``count`` bands in ``order``.
-    ``rows`` (M, M + V + 1) and ``errors`` (V,) are scratch. The function returns how many prefixes it solved: it stops at the first
-    singular one.
+    ``squares`` (M,) is filled with the sums of squared validation errors of the first 1, 2, … of the ``count`` bands in
+    ``order``. ``rows`` (M, M + V + 1) and ``errors`` (V,) are scratch. The function returns how many prefixes it
+    solved: it stops at the first singular one.
     """
     rank, size, sync, total = team.rank, team.size, team.sync, team.total
     subtract = subtract_function(team)
@@ -146,9 +149,11 @@ def prefixes_function(team: Team) -> Any:
 
 @functools.cache
 def inversion_function(team: Team) -> Any:
-    """Return ``invert(A, n, column)``: it inverts the leading n x n part of A by Gauss-Jordan; False if a pivot is 0 or NaN.
+    """Return ``invert(A, n, column)``: it inverts the leading n x n part of A by Gauss-Jordan; False if a pivot is 0 or
+    NaN.
 
-    De Paula et al. 2013, Algorithms 2 and 3, in place: a sweep of every index in turn, without pivoting. ``column`` (n,) is scratch.
+    De Paula et al. 2013, Algorithms 2 and 3, in place: a sweep of every index in turn, without pivoting. ``column``
+    (n,) is scratch.
     """
     rank, size, sync = team.rank, team.size, team.sync
 
@@ -179,7 +184,8 @@ def inversion_function(team: Team) -> Any:
 
 @functools.cache
 def inverted_function(team: Team) -> Any:
-    """Return ``inverted(samples, order, n, A, column, weights, reduction_buffer)``: the squared error of the prefix of n bands.
+    """Return ``inverted(samples, order, n, A, column, weights, reduction_buffer)``: the squared error of the prefix of
+    n bands.
 
     The regression is solved with `inversion_function`; the error is infinite if the matrix is singular.
     """
@@ -328,7 +334,8 @@ class ChainEngine:
         return orders, counts
 
     def regress(self, samples: Samples, orders: np.ndarray, counts: np.ndarray, squares: np.ndarray, how: str) -> None:
-        """Add every prefix's sum of squared validation errors to ``squares``, (chains, most); infinity if a chain is shorter.
+        """Add every prefix's sum of squared validation errors to ``squares``, (chains, most); infinity if a chain is
+        shorter.
 
         ``how`` is a key of `unmix.features.bands.arrays.REGRESSIONS`.
         """

@@ -70,25 +70,34 @@ class Spectra:
 
 
 def bands_of(
-    source: str | os.PathLike[str], *, target: str | os.PathLike[str] | None = None, most: int | None = None,
-    out_dir: str | os.PathLike[str] | None = None, overwrite: bool = False, memory: str | int = "1G", device: str = "auto",
-    threads: int | None = None, reading: dict[str, Any] | None = None, command: Sequence[str] | None = None, **how: Any,
-) -> dict[str, Any]:  # fmt: skip
+    source: str | os.PathLike[str],
+    *,
+    target: str | os.PathLike[str] | None = None,
+    most: int | None = None,
+    out_dir: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    memory: str | int = "1G",
+    device: str = "auto",
+    threads: int | None = None,
+    reading: dict[str, Any] | None = None,
+    command: Sequence[str] | None = None,
+    **how: Any,
+) -> dict[str, Any]:
     """Choose bands by successive projections (`unmix.select_bands`), and write the bands and the error curve.
 
     Parameters
     ----------
     source : path-like
-        A cube, or a table with one spectrum in each row: CSV, any library that `unmix.run` takes, or an array (.npy, FILE.h5:/NAME,
-        FILE.mat:NAME).
+        A cube, or a table with one spectrum in each row: CSV, any library that `unmix.run` takes, or an array (.npy,
+        FILE.h5:/NAME, FILE.mat:NAME).
     target : path-like, optional
-        CSV: the last column is the target. For a table, one row for each spectrum, in its order; for a cube, with columns
-        ``line`` and ``sample``. Without a target, the ``most`` (default 10) least collinear bands are chosen.
+        CSV: the last column is the target. For a table, one row for each spectrum, in its order; for a cube, with
+        columns ``line`` and ``sample``. Without a target, the ``most`` (default 10) least collinear bands are chosen.
     most, device, threads
         See `unmix.select_bands`.
     out_dir : path-like, optional
-        Where ``STEM_bands.csv``, ``STEM_bands.json``, ``STEM_curve.csv`` and, with matplotlib, ``STEM_curve.png`` go; default is
-        beside the source.
+        Where ``STEM_bands.csv``, ``STEM_bands.json``, ``STEM_curve.csv`` and, with matplotlib, ``STEM_curve.png`` go;
+        default is beside the source.
     overwrite : bool
     memory : str or int
         Bytes that the blocks of a cube may take.
@@ -149,8 +158,12 @@ def bands_of(
 
 
 def read(
-    source: str | os.PathLike[str], target: str | os.PathLike[str] | None, budget: int, threads: int | None, reading: dict[str, Any]
-) -> tuple[Spectra, np.ndarray | None]:  # fmt: skip
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str] | None,
+    budget: int,
+    threads: int | None,
+    reading: dict[str, Any],
+) -> tuple[Spectra, np.ndarray | None]:
     """Read the spectra and the target, None if there is none; see `bands_of`."""
     path = located(source)
     is_array = not path.exists() and ":" in str(source)
@@ -220,7 +233,8 @@ def read_table(source: str | os.PathLike[str], which: str) -> Spectra:
         row, column = (int(n) for n in np.argwhere(~np.isfinite(X))[0])
         name = "" if names is None else f" ('{names[row]}')"
         raise LibraryError(
-            f"{source}: spectrum {row + 1}{name} has a value at band {bands[column] + 1} that is deleted or not finite; leave "
+            f"{source}: spectrum {row + 1}{name} has a value at band {bands[column] + 1} that is deleted or not "
+            "finite; leave "
             "bands out with `bands`"
         )
     waves = None if waves is None else waves[bands]
@@ -245,7 +259,8 @@ def bands_of_table(source: str | os.PathLike[str], X: np.ndarray, which: str) ->
     empty = np.flatnonzero(np.isnan(X).all(axis=0)) if which == "good" else np.empty(0, int)
     if len(empty):
         log.info(
-            f"{source}: {counted(len(empty), 'band')} left out in which no spectrum has a value: {in_ranges(empty.tolist())}"
+            f"{source}: {counted(len(empty), 'band')} left out in which no spectrum has a value: "
+            f"{in_ranges(empty.tolist())}"
         )
     return np.setdiff1d(np.arange(X.shape[1]), empty)
 
@@ -329,17 +344,25 @@ def report_of_bands(
 ) -> dict[str, Any]:
     """Return the contents of ``STEM_bands.json``."""
     waves = None if spectra.wavelengths is None else [float(w) for w in spectra.wavelengths[selection.bands]]
-    report = {"unmix": build(), "command": list(command) if command is not None else None, "device": selection.device,
-              "bands": [int(b) for b in spectra.bands[selection.bands]], "wavelengths": waves}  # fmt: skip
+    report = {
+        "unmix": build(),
+        "command": list(command) if command is not None else None,
+        "device": selection.device,
+        "bands": [int(b) for b in spectra.bands[selection.bands]],
+        "wavelengths": waves,
+    }
     if y is None:
         return report
     assert selection.coefficients is not None
     return report | {
-        "samples": len(y), "rmsep": selection.rmsep, "least_rmsep": selection.least, "intercept": selection.intercept,
+        "samples": len(y),
+        "rmsep": selection.rmsep,
+        "least_rmsep": selection.least,
+        "intercept": selection.intercept,
         "coefficients": [float(c) for c in selection.coefficients],
         "before_elimination": [int(b) for b in spectra.bands[selection.chain]],
         **{key: value for key, value in how.items() if value is not None},
-    }  # fmt: skip
+    }
 
 
 def table_of_bands(spectra: Spectra, selection: Selection) -> bytes:

@@ -33,22 +33,24 @@ def batch(
     command: Sequence[str] | None = None,
     **options: Any,
 ) -> Iterator[tuple[Path, dict[str, Any] | UnmixError | MemoryError]]:
-    """Unmix scenes on the workers of a Dask cluster; outputs are the same bytes as those of `unmix.run`, and resumed like them.
+    """Unmix scenes on the workers of a Dask cluster; outputs are the same bytes as those of `unmix.run`, and resumed
+    like them.
 
     Parameters
     ----------
     cubes : iterable of path-like
         Scenes, on a file system that all workers see; the outputs must be on one, too.
     scheduler, scheduler_file : str, optional
-        The scheduler's address, ``tls://host:8786`` or ``tcp://host:8786``, or the file that it wrote. With neither, workers are
-        started on this machine, and nobody else can connect to them.
+        The scheduler's address, ``tls://host:8786`` or ``tcp://host:8786``, or the file that it wrote. With neither,
+        workers are started on this machine, and nobody else can connect to them.
     tls_ca, tls_cert, tls_key : path-like, optional
-        For a scheduler with TLS, in PEM: the authority that signed its certificate, and our own certificate and key. Default
-        is Dask's own configuration.
+        For a scheduler with TLS, in PEM: the authority that signed its certificate, and our own certificate and key.
+        Default is Dask's own configuration.
     workers : int, optional
         How many workers to start on this machine; default is one for each GPU, or one.
     dashboard : int, optional
-        Show Dask's dashboard of these workers at this port of 127.0.0.1, 0 for any; every user of this machine can open it.
+        Show Dask's dashboard of these workers at this port of 127.0.0.1, 0 for any; every user of this machine can open
+        it.
     patience : float
         Seconds to wait for the scheduler's file, for its answer (30 at most), and for a worker when there is none.
     watch : object, optional
@@ -67,7 +69,8 @@ def batch(
     Raises
     ------
     DeviceError
-        Where there is no scheduler or worker, or none is left; finished lines are kept, and the same call continues after them.
+        Where there is no scheduler or worker, or none is left; finished lines are kept, and the same call continues
+        after them.
     MethodError
         Where options contradict each other, or the TLS files cannot be used.
     """

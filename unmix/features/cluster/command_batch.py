@@ -33,35 +33,61 @@ def port_of(context: click.Context, option: click.Parameter, text: str | None) -
 
 @click.command("batch", cls=Grouped)
 @archive.scenes
-@options.value("--scheduler", "Scheduler of a Dask cluster, tls://host:8786 or tcp://host:8786.  [default: workers "
-                              "on this machine]", metavar="URL")  # fmt: skip
+@options.value(
+    "--scheduler",
+    "Scheduler of a Dask cluster, tls://host:8786 or tcp://host:8786.  [default: workers on this machine]",
+    metavar="URL",
+)
 @options.value("--scheduler-file", "File that the scheduler wrote, in place of its URL.", type=FILE, metavar="FILE")
-@options.value("--tls-ca", "With TLS: authority of the scheduler's certificate.  [default: Dask's configuration]",
-               type=FILE, metavar="FILE")  # fmt: skip
+@options.value(
+    "--tls-ca",
+    "With TLS: authority of the scheduler's certificate.  [default: Dask's configuration]",
+    type=FILE,
+    metavar="FILE",
+)
 @options.value("--tls-cert", "With TLS: your certificate.", type=FILE, metavar="FILE")
 @options.value("--tls-key", "With TLS: the key of your certificate.", type=FILE, metavar="FILE")
-@options.value("--workers", "Without a scheduler: number of workers.  [default: one for each GPU, or one]", type=click.IntRange(1),
-               metavar="N")  # fmt: skip
-@click.option("--dashboard", is_flag=False, flag_value="0", metavar="[PORT]", callback=port_of,
-              help="Without a scheduler: show Dask's dashboard at this port of 127.0.0.1, or any free one; every "
-                   "user of this machine can see it.")  # fmt: skip
-@options.value("--patience", "How long to wait for the scheduler's file, its answer (at most 30 s), and a first "
-                             "worker.",
-               type=click.FloatRange(0), default=WORKER_SECONDS, metavar="SECONDS")  # fmt: skip
+@options.value(
+    "--workers",
+    "Without a scheduler: number of workers.  [default: one for each GPU, or one]",
+    type=click.IntRange(1),
+    metavar="N",
+)
+@click.option(
+    "--dashboard",
+    is_flag=False,
+    flag_value="0",
+    metavar="[PORT]",
+    callback=port_of,
+    help="Without a scheduler: show Dask's dashboard at this port of 127.0.0.1, or any free one; every "
+    "user of this machine can see it.",
+)
+@options.value(
+    "--patience",
+    "How long to wait for the scheduler's file, its answer (at most 30 s), and a first worker.",
+    type=click.FloatRange(0),
+    default=WORKER_SECONDS,
+    metavar="SECONDS",
+)
 @unmixing.every
 @archive.reporting
 @options.logs
 def command(
-    cubes: tuple[Path, ...], listed: Path | None, shard: str | None, as_json: bool, uncertified: str, failed: Path | None,
+    cubes: tuple[Path, ...],
+    listed: Path | None,
+    shard: str | None,
+    as_json: bool,
+    uncertified: str,
+    failed: Path | None,
     progress_kind: str,
     **settings: Any,
-) -> int:  # fmt: skip
+) -> int:
     """Unmix scenes on the workers of a Dask cluster; outputs are those of run, byte for byte.
 
-    All workers must share a file system with cubes and outputs; --memory, --threads and --streams are for each worker. Without
-    --scheduler or --scheduler-file workers are started on this machine, and nobody else can connect to them. A worker takes a scene
-    at a time; if it dies, another one goes on with it. An interrupted batch continues when the same command, or run with its
-    options, is given again.
+    All workers must share a file system with cubes and outputs; --memory, --threads and --streams are for each worker.
+    Without --scheduler or --scheduler-file workers are started on this machine, and nobody else can connect to them. A
+    worker takes a scene at a time; if it dies, another one goes on with it. An interrupted batch continues when the
+    same command, or run with its options, is given again.
     docs/cluster.md explains SLURM, ssh, array jobs and security.
     """
     from unmix import batch

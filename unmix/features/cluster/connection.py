@@ -1,7 +1,7 @@
 """Connect to a Dask cluster: one started on this machine that nobody else can connect to, or one that a site runs.
 
-Whoever can connect to a Dask scheduler or worker can run programs there, because all its messages are pickles. So a cluster
-that we start uses TLS with keys that nobody else has, and listens on the loopback interface alone.
+Whoever can connect to a Dask scheduler or worker can run programs there, because all its messages are pickles. So a
+cluster that we start uses TLS with keys that nobody else has, and listens on the loopback interface alone.
 """
 
 import contextlib
@@ -33,8 +33,9 @@ log = logging.getLogger("unmix")
 CONNECTING, LOOK = 30.0, 0.5
 Value = TypeVar("Value")
 LOOPBACKS = (LOOPBACK := "127.0.0.1", "::1", "localhost")
-# Dask imports this module by its name in the scheduler and the workers of a cluster on this machine. It is not given as the text
-# of a script, which Dask writes to a temporary file that it closes, removes and makes again: other users could replace it.
+# Dask imports this module by its name in the scheduler and the workers of a cluster on this machine. It is not given as
+# the text of a script, which Dask writes to a temporary file that it closes, removes and makes again: other users could
+# replace it.
 PRELOAD = "unmix.features.cluster.beginning"
 SECURE = ("tls", "wss")
 TLS_OPTIONS = "`tls_ca`, `tls_cert` and `tls_key`"
@@ -82,15 +83,21 @@ class Access:
     def check(self) -> None:
         """Raise `MethodError` where options contradict each other."""
         for is_wrong, message in (
-            (self.scheduler and self.scheduler_file, "`scheduler` and `scheduler_file` name two clusters; give one of them"),
+            (
+                self.scheduler and self.scheduler_file,
+                "`scheduler` and `scheduler_file` name two clusters; give one of them",
+            ),
             (self.workers and not self.is_own, "`workers` is for workers on this machine; a cluster has its own"),
             (
                 self.dashboard is not None and not self.is_own,
                 "`dashboard` is for workers on this machine; a cluster has its own",
             ),
-            (self.tls_files and self.is_own, f"{TLS_OPTIONS} are for `scheduler`; workers on this machine have their own"),
+            (
+                self.tls_files and self.is_own,
+                f"{TLS_OPTIONS} are for `scheduler`; workers on this machine have their own",
+            ),
             (len(self.tls_files) in (1, 2), f"{TLS_OPTIONS} go together; give all three"),
-        ):  # fmt: skip
+        ):
             if is_wrong:
                 raise MethodError(message)
 
@@ -142,8 +149,9 @@ def in_time(seconds: float, call: Callable[[], Value]) -> Value:
 def start_local_cluster(access: Access, stack: contextlib.ExitStack) -> LocalCluster:
     """Start a scheduler and workers on this machine, with TLS and keys of their own; ``stack`` stops them.
 
-    Only the dashboard is without TLS: it listens on the loopback interface. If it was not asked for, nothing listens for HTTP, and
-    nothing takes profiles: where Python is older than 3.11.9, a thread that ends meanwhile may stop the worker for ever.
+    Only the dashboard is without TLS: it listens on the loopback interface. If it was not asked for, nothing listens
+    for HTTP, and nothing takes profiles: where Python is older than 3.11.9, a thread that ends meanwhile may stop the
+    worker for ever.
     """
     try:
         security = Security.temporary()
@@ -157,20 +165,29 @@ def start_local_cluster(access: Access, stack: contextlib.ExitStack) -> LocalClu
     scheduler_options: dict[str, Any] = {"dashboard_address": f"{LOOPBACK}:{access.dashboard or 0}"}
     if access.dashboard is None:
         scheduler_options |= {"dashboard": False, "preload": [PRELOAD]}
-    # Processes that start meanwhile, and those that replace them, are children of threads that begin here and have this thread's mask:
-    # one that dies of Ctrl-C while it starts prints pages of tracebacks.
+    # Processes that start meanwhile, and those that replace them, are children of threads that begin here and have this
+    # thread's mask: one that dies of Ctrl-C while it starts prints pages of tracebacks.
     held = signals_held(signal.SIGINT)
     with held, dask.config.set({"distributed.worker.profile.enabled": access.dashboard is not None}):
         local = LocalCluster(
-            n_workers=count, threads_per_worker=max(1, cores() // count), memory_limit=0, local_directory=folder,
-            silence_logs=logging.CRITICAL, security=security, protocol="tls://", host=LOOPBACK,
-            dashboard_address=scheduler_options["dashboard_address"], scheduler_kwargs=scheduler_options, preload=[PRELOAD],
-        )  # fmt: skip
+            n_workers=count,
+            threads_per_worker=max(1, cores() // count),
+            memory_limit=0,
+            local_directory=folder,
+            silence_logs=logging.CRITICAL,
+            security=security,
+            protocol="tls://",
+            host=LOOPBACK,
+            dashboard_address=scheduler_options["dashboard_address"],
+            scheduler_kwargs=scheduler_options,
+            preload=[PRELOAD],
+        )
     return stack.enter_context(local)
 
 
 def resolve_security(address: str, access: Access) -> tuple[str, Security]:
-    """Return the address with its protocol, and the certificates for it: from our options, else from Dask's configuration.
+    """Return the address with its protocol, and the certificates for it: from our options, else from Dask's
+    configuration.
 
     Raises
     ------
@@ -194,7 +211,8 @@ def resolve_security(address: str, access: Access) -> tuple[str, Security]:
         raise MethodError(f"{source}: cannot be used for TLS: {brief(error)}") from None
     if secure and context is None:
         raise MethodError(
-            f"{address}: needs certificates; give {TLS_OPTIONS}, or name them in Dask's configuration (distributed.comm.tls)"
+            f"{address}: needs certificates; give {TLS_OPTIONS}, or name them in Dask's configuration "
+            "(distributed.comm.tls)"
         )
     return address, security
 
@@ -215,13 +233,15 @@ def warn_without_tls(address: str) -> None:
     """Log a warning where a scheduler without TLS can be reached from other machines."""
     if address.partition("://")[0] not in SECURE and urlsplit(address).hostname not in LOOPBACKS:
         log.warning(
-            f"{address}: anyone who can reach this scheduler can run programs as you, on its workers and here; unless you trust "
+            f"{address}: anyone who can reach this scheduler can run programs as you, on its workers and here; unless "
+            "you trust "
             f"everybody on this network, start it with TLS, and give its tls:// address and {TLS_OPTIONS}"
         )
 
 
 def wait_for_address(file: Path, patience: float) -> str:
-    """Return the address that a scheduler wrote to a file; wait for the file, since our job may start before the scheduler's.
+    """Return the address that a scheduler wrote to a file; wait for the file, since our job may start before the
+    scheduler's.
 
     Raises
     ------

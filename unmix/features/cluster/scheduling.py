@@ -21,8 +21,8 @@ from .connection import LOOK, in_time
 from .worker import Asked, Result, kind_here, this_process, unmix_on_worker
 
 log = logging.getLogger("unmix")
-# Seconds for which all workers may be ones whose devices failed: one may just be restarting; and after which a scheduler that does not
-# answer is taken for lost.
+# Seconds for which all workers may be ones whose devices failed: one may just be restarting; and after which a
+# scheduler that does not answer is taken for lost.
 GRACE, FROZEN = 30.0, 30.0
 KEPT = "finished lines are kept, and the same command continues after them"
 
@@ -73,15 +73,20 @@ class Workers:
                 raise DeviceError(f"{address}: cannot run unmix: {type(answer).__name__}: {answer}")
         if len(set(answers.values())) > 1:
             raise DeviceError(
-                "some workers have a GPU and some have none, and maps must come from one kind; name `device` cpu or cuda"
+                "some workers have a GPU and some have none, and maps must come from one kind; name `device` cpu or "
+                "cuda"
             )
         return str(next(iter(answers.values())))
 
 
 def spread_scenes(
-    client: Client, cubes: Sequence[Path], options: Options, patience: float, watch: Any,
+    client: Client,
+    cubes: Sequence[Path],
+    options: Options,
+    patience: float,
+    watch: Any,
     command: Sequence[str] | None,
-) -> Iterator[tuple[Path, Result]]:  # fmt: skip
+) -> Iterator[tuple[Path, Result]]:
     """Yield each scene with its report or its error as it ends; a worker has two at most."""
     workers, topic = Workers(client, patience), f"unmix-{uuid.uuid4().hex}"
     asked = Asked(options, command, topic, log.getEffectiveLevel(), os.getcwd(), this_process())
@@ -116,9 +121,15 @@ def spread_scenes(
                     reports[number] = None if watch is None else watch.scene(cube)
                 with workers.asking():
                     future = client.submit(
-                        unmix_on_worker, asked, number, cube, address,
-                        workers=[address], allow_other_workers=True, pure=False,
-                    )  # fmt: skip
+                        unmix_on_worker,
+                        asked,
+                        number,
+                        cube,
+                        address,
+                        workers=[address],
+                        allow_other_workers=True,
+                        pure=False,
+                    )
                 running[future] = number, address
             for future in done_of(running, workers):
                 number = running.pop(future)[0]

@@ -23,7 +23,8 @@ from ...pipeline import JobProgress
 from ...runs import Executor, unmix_scene
 
 log = logging.getLogger("unmix")
-# Determined on import, when the worker's code is loaded: if the sources change later, the worker still runs what it loaded.
+# Determined on import, when the worker's code is loaded: if the sources change later, the worker still runs what it
+# loaded.
 BUILD = build()
 # One scene at a time in a process: it uses all threads and the whole device.
 ALONE = threading.Lock()

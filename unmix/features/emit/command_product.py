@@ -34,19 +34,25 @@ def command() -> None:
     metavar="K",
 )
 @options.flag("--ranges", "Also write the least and the largest cover that the noise allows, proved (95 %).")
-@options.value("--normalize", "Cover as shares of the area (sum) or, as the mission has it, of the lengths of spectra: larger "
-               "for bright materials (length).", type=("sum", "length"), default="sum")  # fmt: skip
+@options.value(
+    "--normalize",
+    "Cover as shares of the area (sum) or, as the mission has it, of the lengths of spectra: larger "
+    "for bright materials (length).",
+    type=("sum", "length"),
+    default="sum",
+)
 @options.value("--seed", "Seed of the draws.", type=click.IntRange(0), default=0, metavar="N")
 @options.as_json
 @options.outputs
 @options.option("threads")
 @options.logs
 def product_command(as_json: bool, **settings: Any) -> None:
-    """Write EMIT's L2B fractional cover of GRANULE, an L2A reflectance file: EMIT_L2B_FRCOVPV, NPV and BARE, each with UNC, and QC.
+    """Write EMIT's L2B fractional cover of GRANULE, an L2A reflectance file: EMIT_L2B_FRCOVPV, NPV and BARE, each with
+    UNC, and QC.
 
-    Cloud-optimized GeoTIFFs on the granule's map, a browse image and a record in JSON. Cover is the mean, UNC the standard deviation
-    over random draws of spectra and noise, each solved exactly. -9999 where QC is 1 (cloud), 2 (urban), 3 (water) or 4 (snow or ice).
-    Needs rasterio: pip install 'unmix[geo]'.
+    Cloud-optimized GeoTIFFs on the granule's map, a browse image and a record in JSON. Cover is the mean, UNC the
+    standard deviation over random draws of spectra and noise, each solved exactly. -9999 where QC is 1 (cloud), 2
+    (urban), 3 (water) or 4 (snow or ice). Needs rasterio: pip install 'unmix[geo]'.
     """
     from unmix import emit_frcov as make
 

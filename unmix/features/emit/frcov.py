@@ -66,17 +66,29 @@ def product_files(folder: Path, stem: str, has_ranges: bool) -> dict[str, Path]:
 
 
 def emit_frcov(
-    granule: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, classes: str | None = None,
-    mask: str | os.PathLike[str] | None = None, uncertainty: str | os.PathLike[str] | None = None, urban: str | None = None,
-    coast: str | None = None, draws: int = 20, draw_spectra: int | None = None, normalize: str = "sum",
-    ranges: bool = False, seed: int = 0,
-    out_dir: str | os.PathLike[str] | None = None, overwrite: bool = False, threads: int | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Write EMIT's fractional cover (L2B FRCOV) of a granule: green and dry vegetation and bare soil, their deviations, and QC.
+    granule: str | os.PathLike[str],
+    endmembers: str | os.PathLike[str],
+    *,
+    classes: str | None = None,
+    mask: str | os.PathLike[str] | None = None,
+    uncertainty: str | os.PathLike[str] | None = None,
+    urban: str | None = None,
+    coast: str | None = None,
+    draws: int = 20,
+    draw_spectra: int | None = None,
+    normalize: str = "sum",
+    ranges: bool = False,
+    seed: int = 0,
+    out_dir: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Write EMIT's fractional cover (L2B FRCOV) of a granule: green and dry vegetation and bare soil, their deviations,
+    and QC.
 
-    Each cover is the mean over random draws of the share of its class: of spectra drawn evenly over the classes, and of noise as large
-    as the granule's standard deviations. Each draw is solved exactly. The uncertainty is the standard deviation over the draws. Both
-    are placed on the ground, and missing where QC is not 0.
+    Each cover is the mean over random draws of the share of its class: of spectra drawn evenly over the classes, and of
+    noise as large as the granule's standard deviations. Each draw is solved exactly. The uncertainty is the standard
+    deviation over the draws. Both are placed on the ground, and missing where QC is not 0.
 
     Parameters
     ----------
@@ -89,15 +101,17 @@ def emit_frcov(
     mask, uncertainty : path-like, optional
         The granule's L2A mask and standard deviations (``RFLUNCERT``); by default those beside it.
     urban, coast : str, optional
-        ``FILE`` or ``FILE:BAND``, rasters of the granule's lines and samples, not 0 where a pixel is built up, and on a coast or river;
-        the mission has them of ESA WorldCover and GSHHG.
+        ``FILE`` or ``FILE:BAND``, rasters of the granule's lines and samples, not 0 where a pixel is built up, and on a
+        coast or river; the mission has them of ESA WorldCover and GSHHG.
     draws, draw_spectra : int
-        Number of draws, and spectra of each; the mission has 20 and 90, 30 of each class, which is the default where the library has so
-        many.
+        Number of draws, and spectra of each; the mission has 20 and 90, 30 of each class, which is the default where
+        the library has so many.
     normalize : {"sum", "length"}
-        Shares of the area, or, as the mission has them, of the lengths of spectra: these are larger for bright materials.
+        Shares of the area, or, as the mission has them, of the lengths of spectra: these are larger for bright
+        materials.
     ranges : bool
-        Also write the least and the largest share of each class over all mixtures of the library that the noise allows (95 %), proved.
+        Also write the least and the largest share of each class over all mixtures of the library that the noise allows
+        (95 %), proved.
     seed : int
         Of the draws.
     out_dir : path-like, optional
@@ -109,7 +123,8 @@ def emit_frcov(
     Returns
     -------
     dict
-        ``files``; ``qc``: numbers of pixels of the map by value, 0 is clear; ``pixels`` that were unmixed; and what the product is of.
+        ``files``; ``qc``: numbers of pixels of the map by value, 0 is clear; ``pixels`` that were unmixed; and what the
+        product is of.
 
     Raises
     ------
@@ -153,10 +168,24 @@ def emit_frcov(
             further = {"ranges": "class", "confidence": 0.95} if ranges else {"top": 1}
             with silent_about(work):
                 report = run(
-                    path, endmembers=endmembers, classes=classes, by="class", method="nnls", normalize=normalize, monte_carlo=draws,
-                    draw_spectra=draw_spectra, noise=work / "noise.txt", seed=seed, ignore_nm=IGNORED,
-                    mask=os.fspath(work / "clear.hdr"), out_dir=work, device="cpu", threads=threads, browse=False, **further,
-                )  # fmt: skip
+                    path,
+                    endmembers=endmembers,
+                    classes=classes,
+                    by="class",
+                    method="nnls",
+                    normalize=normalize,
+                    monte_carlo=draws,
+                    draw_spectra=draw_spectra,
+                    noise=work / "noise.txt",
+                    seed=seed,
+                    ignore_nm=IGNORED,
+                    mask=os.fspath(work / "clear.hdr"),
+                    out_dir=work,
+                    device="cpu",
+                    threads=threads,
+                    browse=False,
+                    **further,
+                )
         else:
             log.warning(f"{path}: no pixel is clear: the covers are empty")
         written = dict(zip(files, parts))
@@ -164,14 +193,23 @@ def emit_frcov(
         maps.write_product(written, columns)
         counts = {str(value): int((maps.quality == value).sum()) for value in range(SNOW + 1)}
         about = {
-            "unmix": VERSION, "granule": path.name, "library": Path(endmembers).name, "mask": Path(beside["mask"]).name,
-            "uncertainty": Path(beside["uncertainty"]).name, "classes": classes,
-            "urban": urban, "coast": coast, "ranges": 0.95 if ranges else None,
-            "draws": draws, "draw_spectra": draw_spectra, "seed": seed,
-            "normalize": normalize, "qc": counts,
+            "unmix": VERSION,
+            "granule": path.name,
+            "library": Path(endmembers).name,
+            "mask": Path(beside["mask"]).name,
+            "uncertainty": Path(beside["uncertainty"]).name,
+            "classes": classes,
+            "urban": urban,
+            "coast": coast,
+            "ranges": 0.95 if ranges else None,
+            "draws": draws,
+            "draw_spectra": draw_spectra,
+            "seed": seed,
+            "normalize": normalize,
+            "qc": counts,
             "pixels": report["pixels"]["solved"] if report else 0,
             "relative_rmse": report["fit"]["relative_rmse"] if report else None,
-        }  # fmt: skip
+        }
         write_new(written[".json"], json.dumps(about, indent=1).encode())
     return about | {"files": [str(one) for one in files.values()]}
 
@@ -209,7 +247,8 @@ def columns_of(endmembers: str | os.PathLike[str], classes: str | None) -> tuple
     found = {cover: [k for k, name in enumerate(names) if name.lower() in known] for cover, known in COVERS.items()}
     if len(names) != len(COVERS) or any(len(places) != 1 for places in found.values()):
         raise LibraryError(
-            f"{endmembers}: its classes are {', '.join(names) or 'none'}, but the product's pv, npv and soil; name their column with "
+            f"{endmembers}: its classes are {', '.join(names) or 'none'}, but the product's pv, npv and soil; name "
+            "their column with "
             "`classes`"
         )
     return {cover: places[0] for cover, places in found.items()}, len(library.names)
@@ -228,7 +267,8 @@ def quality_of_granule(scene: Scene, mask: Cube, rasters: Mapping[int, str | Non
     for raster in (mask, *(one.cube for one in more.values())):
         if (raster.lines, raster.samples) != (cube.lines, cube.samples):
             raise CubeError(
-                f"{raster.path}: has {raster.lines} lines of {raster.samples} samples, the granule {cube.lines} of {cube.samples}"
+                f"{raster.path}: has {raster.lines} lines of {raster.samples} samples, the granule {cube.lines} of "
+                f"{cube.samples}"
             )
         refuse_elsewhere(raster, cube, "mask")
     if scene.wavelengths is None:

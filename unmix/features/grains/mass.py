@@ -22,12 +22,14 @@ COLUMNS = "name", "density", "diameter"
 
 @dataclass(frozen=True)
 class MassMap:
-    """Shares of the mass, ``a_j m_j / Σ a_k m_k``, of abundances that are shares of the cross-section; 0 where all abundances are.
+    """Shares of the mass, ``a_j m_j / Σ a_k m_k``, of abundances that are shares of the cross-section; 0 where all
+    abundances are.
 
     Attributes
     ----------
     mass : array (p,), float64
-        The mass of a unit of cross-section of each endmember: its density times the diameter of its grains. Shade has none.
+        The mass of a unit of cross-section of each endmember: its density times the diameter of its grains. Shade has
+        none.
     """
 
     mass: np.ndarray
@@ -44,7 +46,8 @@ class MassMap:
 
 
 def mass_of(path: str | os.PathLike[str], names: Sequence[str]) -> np.ndarray:
-    """Return the mass of a unit of cross-section of each endmember, (p,), from a CSV table of name, density and diameter.
+    """Return the mass of a unit of cross-section of each endmember, (p,), from a CSV table of name, density and
+    diameter.
 
     Raises
     ------

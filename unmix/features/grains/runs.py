@@ -12,11 +12,18 @@ class GrainsSettings:
     """The option of shares of the mass."""
 
     grains: str | os.PathLike[str] | None = setting(
-        None, "contents",
-        "With `albedo`: a CSV table of name, density and diameter of each endmember's grains, by which abundances, the shares of the "
+        None,
+        "contents",
+        "With `albedo`: a CSV table of name, density and diameter of each endmember's grains, by which abundances, the "
+        "shares of the "
         "grains' cross-sections, become shares of the mass: STEM_mass.",
-        "TABLE", group="Outputs", is_path=True, is_of_library="weighs", needs=("albedo",), before="normalize",
-    )  # fmt: skip
+        "TABLE",
+        group="Outputs",
+        is_path=True,
+        is_of_library="weighs",
+        needs=("albedo",),
+        before="normalize",
+    )
 
 
 class Grains(Part):

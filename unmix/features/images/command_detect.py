@@ -15,18 +15,26 @@ MOST_SHOWN = 20
     "detect",
     options.the_library,
     options.value(
-        "--detector", "mf: the matched filter, 1 for a pixel of the target alone; ace: the adaptive cosine estimator, from -1 to 1.",
-        type=("mf", "ace"), default="mf",
+        "--detector",
+        "mf: the matched filter, 1 for a pixel of the target alone; ace: the adaptive cosine estimator, from -1 to 1.",
+        type=("mf", "ace"),
+        default="mf",
     ),
     options.declared("select", "library_scale", "across_gaps"),
-    options.value("--threshold", "The score above which pixels are of a place.  [default: 6 deviations of the background]", type=float,
-                  metavar="X"),
-)  # fmt: skip
+    options.value(
+        "--threshold",
+        "The score above which pixels are of a place.  [default: 6 deviations of the background]",
+        type=float,
+        metavar="X",
+    ),
+)
 def command(found: dict[str, Any]) -> Iterator[str]:
-    """Write how much of each spectrum of a library a pixel of CUBE shows beyond the background, which is the whole scene: STEM_detect.
+    """Write how much of each spectrum of a library a pixel of CUBE shows beyond the background, which is the whole
+    scene: STEM_detect.
 
-    A band for each target; STEM_detect.csv has the largest score of each, and where; STEM_detect_places.csv the places of each, pixels
-    above a threshold that touch, the best first, with coordinates where the scene has a map. Two passes over the file.
+    A band for each target; STEM_detect.csv has the largest score of each, and where; STEM_detect_places.csv the places
+    of each, pixels above a threshold that touch, the best first, with coordinates where the scene has a map. Two passes
+    over the file.
     """
     for one, limit in zip(found["targets"], found["thresholds"]):
         count = sum(place["name"] == one["name"] for place in found["places"])

@@ -10,14 +10,23 @@ from . import commands as images
 
 @images.command(
     "features",
-    options.value("--feature", "An absorption: chlorophyll, iron, al-oh, mg-oh, carbonate, or NAME=A-B with its shoulders in nm. "
-                  "May be repeated.  [default: all of these that the cube covers]", multiple=True, metavar="NAME[=A-B]"),
-    options.flag("--continuum", "Also write STEM_continuum: all bands divided by the continuum, the upper convex hull."),
-)  # fmt: skip
+    options.value(
+        "--feature",
+        "An absorption: chlorophyll, iron, al-oh, mg-oh, carbonate, or NAME=A-B with its shoulders in nm. "
+        "May be repeated.  [default: all of these that the cube covers]",
+        multiple=True,
+        metavar="NAME[=A-B]",
+    ),
+    options.flag(
+        "--continuum", "Also write STEM_continuum: all bands divided by the continuum, the upper convex hull."
+    ),
+)
 def command(found: dict[str, Any]) -> Iterator[str]:
-    """Write for every pixel of CUBE the depth and the centre (nm) of absorptions, a pair of bands for each: STEM_features.
+    """Write for every pixel of CUBE the depth and the centre (nm) of absorptions, a pair of bands for each:
+    STEM_features.
 
-    The continuum of an absorption is the straight line between its shoulders. -9999 where there is no absorption to have a centre.
+    The continuum of an absorption is the straight line between its shoulders. -9999 where there is no absorption to
+    have a centre.
     """
     for one in found["features"]:
         yield f"{one['name']:<16} {one['from']:8.1f} to {one['to']:.1f} nm"

@@ -21,15 +21,17 @@ MOST_SHOWN = 20
     options.flag("--class-map", "Also write STEM_match_class, a classification with names and colours."),
     options.flag(
         "--report",
-        "Also write STEM_match_report.html: the map in colours, how clear matches are, and spectra beside their pixels.",
+        "Also write STEM_match_report.html: the map in colours, how clear matches are, and spectra beside their "
+        "pixels.",
     ),
     options.declared("select", "library_scale", "across_gaps"),
 )
 def command(found: dict[str, Any]) -> Iterator[str]:
-    """Write for every pixel of CUBE the number of the nearest spectrum of a library, its distance, and that of the next: STEM_match.
+    """Write for every pixel of CUBE the number of the nearest spectrum of a library, its distance, and that of the
+    next: STEM_match.
 
-    STEM_match.csv has names, classes and numbers of pixels. The library is brought to the bands in use; a spectrum must have half
-    of them. For endmembers instead of pixels: unmix library match.
+    STEM_match.csv has names, classes and numbers of pixels. The library is brought to the bands in use; a spectrum must
+    have half of them. For endmembers instead of pixels: unmix library match.
     """
     yield f"{'pixels':>10}  {'no.':>4}  spectrum"
     named = sorted((one for one in found["spectra"] if one["pixels"]), key=lambda one: -one["pixels"])

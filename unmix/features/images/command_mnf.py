@@ -22,10 +22,11 @@ MORE = 5
 def command(found: dict[str, Any]) -> Iterator[str]:
     """Write the minimum noise fractions of CUBE, STEM_mnf, or the cube with less noise, STEM_denoised; float32.
 
-    Noise is the part that neighbours in a line do not share; in each fraction it has variance 1. Prints the ratio of variance to
-    noise and the correlation of neighbours for the strongest fractions; STEM_mnf.csv (or STEM_denoised.csv) has all. STEM_mnf_noise.csv
-    has the noise of each band by what the other bands do not predict, and by neighbours, which holds texture too. What neighbours do
-    not share is not always noise: look at what --inverse takes away. Two passes over the file.
+    Noise is the part that neighbours in a line do not share; in each fraction it has variance 1. Prints the ratio of
+    variance to noise and the correlation of neighbours for the strongest fractions; STEM_mnf.csv (or STEM_denoised.csv)
+    has all. STEM_mnf_noise.csv has the noise of each band by what the other bands do not predict, and by neighbours,
+    which holds texture too. What neighbours do not share is not always noise: look at what --inverse takes away. Two
+    passes over the file.
     """
     yield "component  variance/noise  coherence"
     kept, rows = found["count"], list(zip(found["ratio"], found["coherence"]))

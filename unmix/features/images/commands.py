@@ -17,8 +17,8 @@ Found = dict[str, Any]
 def command(name: str, *own: Callable[[Any], Any]) -> Callable[[Callable[[Found], Iterator[str]]], click.Command]:
     """Return a decorator that makes a command of the scenes of the command line or a list.
 
-    The function that is decorated returns what people are told of a scene, from what the function of `unmix` of the same name found;
-    its docstring is the command's help.
+    The function that is decorated returns what people are told of a scene, from what the function of `unmix` of the
+    same name found; its docstring is the command's help.
 
     Parameters
     ----------

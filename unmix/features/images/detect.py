@@ -22,7 +22,8 @@ from ...scene import SCALE_PIXELS, ReadOptions, open_scene, said_of_scales, samp
 
 # Pixels of a target, in file order, that are kept at most: above a threshold that so many exceed it is no rare target.
 MOST_ABOVE = 100_000
-# The columns of the table; x and y are the coordinates of the middle of the best pixel, where the scene has a place on a map.
+# The columns of the table; x and y are the coordinates of the middle of the best pixel, where the scene has a place on
+# a map.
 COLUMNS = ("name", "score", "line", "sample", "x", "y", "pixels")
 
 
@@ -67,10 +68,21 @@ def places_of(name: str, above: Above, scene: Cube) -> list[dict[str, Any]]:
     for n in first.tolist():
         line, sample = float(rows[n]) + 0.5, float(columns[n]) + 0.5
         at = x + a * sample + b * line, y + c * sample + d * line
-        found.append(dict(zip(COLUMNS, (
-            name, float(scores[n]), int(rows[n]) + scene.origin[0], int(columns[n]) + scene.origin[1],
-            *(None if np.isnan(one) else one for one in at), int(sizes[group[n]]),
-        ))))  # fmt: skip
+        found.append(
+            dict(
+                zip(
+                    COLUMNS,
+                    (
+                        name,
+                        float(scores[n]),
+                        int(rows[n]) + scene.origin[0],
+                        int(columns[n]) + scene.origin[1],
+                        *(None if np.isnan(one) else one for one in at),
+                        int(sizes[group[n]]),
+                    ),
+                )
+            )
+        )
     return found
 
 
@@ -80,20 +92,30 @@ IMAGE, TABLE, PLACES = "detect", "_detect.csv", "_detect_places.csv"
 # The share of all variance below which a direction of the background counts as none.
 LEAST_VARIANCE = 1e-13
 DETECTORS = ("mf", "ace")
-# Standard deviations of the background, along the target, above which a pixel is of a place unless a threshold is given: backgrounds
-# have longer tails than noise, of which one pixel in 500 million is as far.
+# Standard deviations of the background, along the target, above which a pixel is of a place unless a threshold is
+# given: backgrounds have longer tails than noise, of which one pixel in 500 million is as far.
 DEVIATIONS = 6.0
-# Targets are in the unit of the scene where the pixels most like them, at most `MOST_LIKE` of a sample, are as large within this
-# factor: shade and other light make less of it, units (per cent, DN) more.
+# Targets are in the unit of the scene where the pixels most like them, at most `MOST_LIKE` of a sample, are as large
+# within this factor: shade and other light make less of it, units (per cent, DN) more.
 LARGEST_FACTOR, MOST_LIKE = 5.0, 100
 
 
 def detect(
-    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, detector: str = "mf", select: str | None = None,
-    library_scale: float | None = None, across_gaps: bool = False, threshold: float | None = None,
-    out_dir: str | os.PathLike[str] | None = None, format: str = "envi", overwrite: bool = False,
-    memory: str | int = "1G", threads: int | None = None, **reading: Any,
-) -> dict[str, Any]:  # fmt: skip
+    cube: str | os.PathLike[str],
+    endmembers: str | os.PathLike[str],
+    *,
+    detector: str = "mf",
+    select: str | None = None,
+    library_scale: float | None = None,
+    across_gaps: bool = False,
+    threshold: float | None = None,
+    out_dir: str | os.PathLike[str] | None = None,
+    format: str = "envi",
+    overwrite: bool = False,
+    memory: str | int = "1G",
+    threads: int | None = None,
+    **reading: Any,
+) -> dict[str, Any]:
     """Write for every pixel how much of each target it shows beyond the background, which is all of its scene.
 
     Parameters
@@ -102,24 +124,25 @@ def detect(
     endmembers : path-like
         The library of targets, which is resampled to the bands in use.
     detector : {"mf", "ace"}
-        The matched filter, 1 for a pixel of the target alone and 0 on average over the scene; or the adaptive cosine estimator, the
-        square of the cosine between pixel and target after the background is whitened, from −1 to 1 with the sign of the cosine.
+        The matched filter, 1 for a pixel of the target alone and 0 on average over the scene; or the adaptive cosine
+        estimator, the square of the cosine between pixel and target after the background is whitened, from −1 to 1 with
+        the sign of the cosine.
     select, library_scale, across_gaps
         See `unmix.run`.
     threshold : float, optional
-        The score above which a pixel is of a place; default is that of six standard deviations of the background along the target: of
-        the matched filter as many of its own, of the cosine 36 / (35 + rank), of a pixel that is so far and else as the
-        background.
+        The score above which a pixel is of a place; default is that of six standard deviations of the background along
+        the target: of the matched filter as many of its own, of the cosine 36 / (35 + rank), of a pixel that is so far
+        and else as the background.
     out_dir, format, overwrite, memory, threads, **reading
         See `unmix.mnf`.
 
     Returns
     -------
     dict
-        ``files``; ``places``, groups of pixels above the threshold that touch, the best first: ``name`` of the target, ``score``,
-        ``line``, ``sample``, ``x`` and ``y`` of the best pixel, and ``pixels``, how many there are; ``thresholds``, of each target;
-        ``rank``, the number of directions in which the background varies; and ``targets``: of each ``name``, ``largest``,
-        and its ``line`` and ``sample`` in the whole scene.
+        ``files``; ``places``, groups of pixels above the threshold that touch, the best first: ``name`` of the target,
+        ``score``, ``line``, ``sample``, ``x`` and ``y`` of the best pixel, and ``pixels``, how many there are;
+        ``thresholds``, of each target; ``rank``, the number of directions in which the background varies; and
+        ``targets``: of each ``name``, ``largest``, and its ``line`` and ``sample`` in the whole scene.
 
     Raises
     ------
@@ -134,8 +157,9 @@ def detect(
 
     Notes
     -----
-    With μ and C the mean and the covariance of the pixels, ``x = y − μ`` and ``s = t − μ``: MF is ``sᵀC⁻¹x / sᵀC⁻¹s``, ACE
-    ``(sᵀC⁻¹x)² / (sᵀC⁻¹s · xᵀC⁻¹x)`` (Kraut, Scharf and Butler 2005). Where C is singular, its pseudoinverse takes part.
+    With μ and C the mean and the covariance of the pixels, ``x = y − μ`` and ``s = t − μ``: MF is ``sᵀC⁻¹x / sᵀC⁻¹s``,
+    ACE ``(sᵀC⁻¹x)² / (sᵀC⁻¹s · xᵀC⁻¹x)`` (Kraut, Scharf and Butler 2005). Where C is singular, its pseudoinverse takes
+    part.
     """
     if detector not in DETECTORS:
         raise MethodError(f"`detector` '{detector}': must be {' or '.join(DETECTORS)}")
@@ -187,9 +211,12 @@ def detect(
         found = [place for name, parts in zip(library.names, above) for place in places_in(name, parts, scene)]
         out.write(PLACES, table_text(COLUMNS, [tuple(place.values()) for place in found]))
     return {
-        "files": out.files, "rank": rank, "targets": [dict(zip(head, row)) for row in rows], "places": found,
+        "files": out.files,
+        "rank": rank,
+        "targets": [dict(zip(head, row)) for row in rows],
+        "places": found,
         "thresholds": limits.tolist(),
-    }  # fmt: skip
+    }
 
 
 def places_in(name: str, parts: list[Above], scene: Cube) -> list[dict[str, Any]]:
@@ -197,7 +224,8 @@ def places_in(name: str, parts: list[Above], scene: Cube) -> list[dict[str, Any]
     whole = joined(parts)
     if len(whole.pixels) > MOST_ABOVE:
         log.warning(
-            f"{scene.stem}: more than {MOST_ABOVE} pixels of {name} are above the threshold: no places; raise `threshold`"
+            f"{scene.stem}: more than {MOST_ABOVE} pixels of {name} are above the threshold: no places; raise "
+            "`threshold`"
         )
         return []
     return places_of(name, whole, scene)
@@ -223,7 +251,10 @@ def check_unit(given: Scene, library: Endmembers, meant: bool) -> None:
         return
     gain = float(np.median(np.abs(given.bands.gain)))
     brings = said_of_scales(ratio, gain, float(np.median(lengths)), float(sizes.max()), len(library.matrix))
-    fault = f"{given.cube.path}: the pixels most like the targets of {library.source} are {ratio:.3g} times as large; {brings}"
+    fault = (
+        f"{given.cube.path}: the pixels most like the targets of {library.source} are {ratio:.3g} times as large; "
+        f"{brings}"
+    )
     if not meant:
         raise CubeError(fault)
     log.warning(fault)
@@ -244,6 +275,10 @@ def background(given: Any, budget: int, threads: int) -> tuple[np.ndarray, np.nd
 def cosines(rows: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Return the squares of the cosines between pixels (n, rank) and unit vectors (rank, k), with the sign of the cosine."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    cosine = np.divide(rows @ units, lengths, out=np.where(np.isnan(lengths), np.nan, np.zeros((len(rows), units.shape[1]))),
-                       where=lengths > 0)  # fmt: skip
+    cosine = np.divide(
+        rows @ units,
+        lengths,
+        out=np.where(np.isnan(lengths), np.nan, np.zeros((len(rows), units.shape[1]))),
+        where=lengths > 0,
+    )
     return np.asarray(np.sign(cosine) * np.square(cosine))

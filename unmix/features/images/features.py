@@ -18,9 +18,12 @@ from ...scene import ReadOptions, open_scene
 IMAGE, CONTINUUM = "features", "continuum"
 # Absorptions that geologists and botanists look at: the wavelengths of their shoulders, nm (after Clark et al. 2003).
 KNOWN = {
-    "chlorophyll": (560.0, 760.0), "iron": (750.0, 1050.0), "al-oh": (2120.0, 2250.0), "mg-oh": (2260.0, 2370.0),
+    "chlorophyll": (560.0, 760.0),
+    "iron": (750.0, 1050.0),
+    "al-oh": (2120.0, 2250.0),
+    "mg-oh": (2260.0, 2370.0),
     "carbonate": (2250.0, 2400.0),
-}  # fmt: skip
+}
 # Bands that a feature must have.
 FEWEST_BANDS = 3
 
@@ -33,23 +36,31 @@ class Absorption(NamedTuple):
 
 
 def features(
-    cube: str | os.PathLike[str], *, feature: Sequence[str] = (), continuum: bool = False,
+    cube: str | os.PathLike[str],
+    *,
+    feature: Sequence[str] = (),
+    continuum: bool = False,
     out_dir: str | os.PathLike[str] | None = None,
-    format: str = "envi", overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
-) -> dict[str, Any]:  # fmt: skip
+    format: str = "envi",
+    overwrite: bool = False,
+    memory: str | int = "1G",
+    threads: int | None = None,
+    **reading: Any,
+) -> dict[str, Any]:
     """Write for every pixel the depth and the centre of absorptions.
 
-    The continuum of an absorption is the straight line between its shoulders; the depth is one less the least quotient of spectrum and
-    continuum, the centre the wavelength of the minimum of the parabola through that band and its neighbours. Where the least quotient
-    is at a shoulder there is no absorption: the depth is 0, and there is no centre.
+    The continuum of an absorption is the straight line between its shoulders; the depth is one less the least quotient
+    of spectrum and continuum, the centre the wavelength of the minimum of the parabola through that band and its
+    neighbours. Where the least quotient is at a shoulder there is no absorption: the depth is 0, and there is no
+    centre.
 
     Parameters
     ----------
     cube : path-like
         With wavelengths.
     feature : sequence of str, optional
-        Names of `KNOWN`, or ``NAME=A-B``, with the wavelengths of the shoulders in nm; default are all known ones that the bands in use
-        cover.
+        Names of `KNOWN`, or ``NAME=A-B``, with the wavelengths of the shoulders in nm; default are all known ones that
+        the bands in use cover.
     continuum : bool
         Also write STEM_continuum, all bands in use divided by their continuum, the upper convex hull.
     out_dir, format, overwrite, memory, threads, **reading
@@ -146,7 +157,8 @@ def chosen_features(given: Sequence[str], waves: np.ndarray) -> list[Absorption]
 
 
 def depth_and_centre(waves: np.ndarray, Y: np.ndarray) -> np.ndarray:
-    """Return depth and centre (n, 2) of an absorption in spectra (n, k) between shoulders, at ascending wavelengths (k,), nm.
+    """Return depth and centre (n, 2) of an absorption in spectra (n, k) between shoulders, at ascending wavelengths
+    (k,), nm.
 
     NaN for both where the continuum is not above 0; for the centre where there is no absorption.
     """

@@ -30,11 +30,24 @@ BANDS = ("nearest spectrum", "distance", "distance of the next")
 
 
 def match(
-    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, distance: str = "sam", continuum: bool = False,
-    max_distance: float | None = None, class_map: bool = False, report: bool = False, select: str | None = None,
-    library_scale: float | None = None, across_gaps: bool = False, out_dir: str | os.PathLike[str] | None = None,
-    format: str = "envi", overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
-) -> dict[str, Any]:  # fmt: skip
+    cube: str | os.PathLike[str],
+    endmembers: str | os.PathLike[str],
+    *,
+    distance: str = "sam",
+    continuum: bool = False,
+    max_distance: float | None = None,
+    class_map: bool = False,
+    report: bool = False,
+    select: str | None = None,
+    library_scale: float | None = None,
+    across_gaps: bool = False,
+    out_dir: str | os.PathLike[str] | None = None,
+    format: str = "envi",
+    overwrite: bool = False,
+    memory: str | int = "1G",
+    threads: int | None = None,
+    **reading: Any,
+) -> dict[str, Any]:
     """Write for every pixel the nearest spectrum of a library, its distance, and the distance of the next one.
 
     Parameters
@@ -49,9 +62,11 @@ def match(
     max_distance : float, optional
         Pixels farther than that from all spectra have the number 0.
     class_map : bool
-        Also write STEM_match_class, a classification with the names and colours of the spectra that a pixel is nearest to.
+        Also write STEM_match_class, a classification with the names and colours of the spectra that a pixel is nearest
+        to.
     report : bool
-        Also write STEM_match_report.html: the map in colours, how near and how clear matches are, and spectra beside their pixels.
+        Also write STEM_match_report.html: the map in colours, how near and how clear matches are, and spectra beside
+        their pixels.
     select, library_scale, across_gaps
         See `unmix.load_library`.
     out_dir, format, overwrite, memory, threads, **reading
@@ -61,8 +76,9 @@ def match(
     -------
     dict
         ``files``; ``spectra``: for each library spectrum that can be compared ``number`` (from 1), ``name``, ``class``,
-        ``pixels``, the count of pixels nearest to it, and ``mean_distance``, theirs, None where there are none; ``none``: the count of
-        pixels with values but no match; ``unclear``: of those with one, the count to which the next spectrum is at most 10 % farther.
+        ``pixels``, the count of pixels nearest to it, and ``mean_distance``, theirs, None where there are none;
+        ``none``: the count of pixels with values but no match; ``unclear``: of those with one, the count to which the
+        next spectrum is at most 10 % farther.
 
     Raises
     ------
@@ -110,9 +126,11 @@ def match(
         warn(scene, tally)
         refuse_masked(scene, int(tally.counts.sum()))
         fields = {
-            "band names": list(BANDS), "data ignore value": f"{NODATA:g}", "unmix library": Path(endmembers).name,
+            "band names": list(BANDS),
+            "data ignore value": f"{NODATA:g}",
+            "unmix library": Path(endmembers).name,
             "library spectra": library.names,
-        }  # fmt: skip
+        }
         out.describe(IMAGE, f"nearest spectra ({distance})", "f4", len(BANDS), fields)
         if class_map:
             write_classes(out, library.names, tally.counts)
@@ -130,11 +148,14 @@ def warn(scene: Cube, tally: "Tally") -> None:
     """Warn where no pixel gets a name, or most names are unclear."""
     named = int(tally.counts[1:].sum())
     if not named and tally.counts[0]:
-        log.warning(f"{scene.path}: no pixel gets a name: all spectra are farther than `max_distance`, or pixels have no "
-                    "absorptions or values above 0 in the bands in use")  # fmt: skip
+        log.warning(
+            f"{scene.path}: no pixel gets a name: all spectra are farther than `max_distance`, or pixels have no "
+            "absorptions or values above 0 in the bands in use"
+        )
     if tally.unclear > POOR * named:
         log.warning(
-            f"{scene.path}: to {percent(tally.unclear / named)} of the pixels with a name another spectrum is at most 10 % farther: "
+            f"{scene.path}: to {percent(tally.unclear / named)} of the pixels with a name another spectrum is at most "
+            "10 % farther: "
             "`select`, `continuum`, `only_nm` and `max_distance` make names fewer and clearer"
         )
 
@@ -173,9 +194,15 @@ class Tally:
         """Return what was found of each spectrum of the library."""
         numbered = zip(library.names, library.kinds, self.counts[1:].tolist(), self.distances[1:].tolist())
         return [
-            {"number": k, "name": name, "class": kind, "pixels": pixels, "mean_distance": total / pixels if pixels else None}
+            {
+                "number": k,
+                "name": name,
+                "class": kind,
+                "pixels": pixels,
+                "mean_distance": total / pixels if pixels else None,
+            }
             for k, (name, kind, pixels, total) in enumerate(numbered, 1)
-        ]  # fmt: skip
+        ]
 
 
 def numbers_of(out: NewMaps) -> np.ndarray:
@@ -185,7 +212,8 @@ def numbers_of(out: NewMaps) -> np.ndarray:
 
 
 def write_classes(out: NewMaps, names: Sequence[str], counts: np.ndarray) -> None:
-    """Write the classification of the image of numbers that was just written: its classes are the spectra that pixels are nearest to.
+    """Write the classification of the image of numbers that was just written: its classes are the spectra that pixels
+    are nearest to.
 
     Where these are more than a byte can number, those of the fewest pixels are one class.
     """
@@ -199,7 +227,8 @@ def write_classes(out: NewMaps, names: Sequence[str], counts: np.ndarray) -> Non
         own = [*(names[int(j)] for j in common), OTHERS]
         rest = int(counts[1:].sum() - counts[common + 1].sum())
         log.warning(
-            f"{out.scene.path}: pixels are nearest to {len(found)} spectra, but `class_map` has {MOST_CLASSES} classes: those of the "
+            f"{out.scene.path}: pixels are nearest to {len(found)} spectra, but `class_map` has {MOST_CLASSES} "
+            "classes: those of the "
             f"fewest pixels, {rest} in all, are one; choose some with `select`, or set `max_distance`"
         )
     with out.open(CLASSES) as file:

@@ -11,8 +11,9 @@ from ...library import Comparable
 from ...pages import BLOCK_BYTES, MAGMA, Canvas, MapView, colour_of, hex_of, png, ramp, thinned_lines
 from ...pages.parts import GAP, document, embedded, figure, legend, lines, percent, ramps, table, text
 
-# Longest sides of the map of spectra, and of the maps of distances; spectra that have a colour of their own (a byte numbers them, none,
-# the others and what is masked), rows of the table, and spectra that are drawn: those of the most pixels.
+# Longest sides of the map of spectra, and of the maps of distances; spectra that have a colour of their own (a byte
+# numbers them, none, the others and what is masked), rows of the table, and spectra that are drawn: those of the most
+# pixels.
 SIDE, DISTANCE_SIDE, MOST_COLOURED, MOST_ROWS, MOST_DRAWN = 640, 400, 252, 48, 12
 OTHERS, MASKED = 253, 255
 GREY = 136
@@ -68,14 +69,20 @@ def match_page(found: Matched) -> str:
         for view, caption in zip(views, captions)
     )
     picture = (
-        f'<figure><img src="{embedded(map_of_matches(found.image[:, 0], colour_numbers))}" alt="map of the nearest spectra">'
+        f'<figure><img src="{embedded(map_of_matches(found.image[:, 0], colour_numbers))}" alt="map of the nearest '
+        'spectra">'
         "<figcaption>black: no name; clear: no data</figcaption></figure>"
     )
-    body = "\n".join([
-        f"<h1>{text(found.scene)}</h1>", f'<p class="quiet">each pixel by the nearest spectrum of {text(found.library)}</p>',
-        said_of_match(found, len(ranked)), f'<div class="top">{picture}<div class="maps">{figures}</div></div>',
-        f"<h2>Spectra</h2>{counts_table(found, ranked, colour_numbers)}", drawn(found, ranked[:MOST_DRAWN]),
-    ])  # fmt: skip
+    body = "\n".join(
+        [
+            f"<h1>{text(found.scene)}</h1>",
+            f'<p class="quiet">each pixel by the nearest spectrum of {text(found.library)}</p>',
+            said_of_match(found, len(ranked)),
+            f'<div class="top">{picture}<div class="maps">{figures}</div></div>',
+            f"<h2>Spectra</h2>{counts_table(found, ranked, colour_numbers)}",
+            drawn(found, ranked[:MOST_DRAWN]),
+        ]
+    )
     return document(f"{text(found.scene)} – unmix match", body + ramps(MAGMA), "values.js")
 
 
@@ -83,7 +90,8 @@ def said_of_match(found: Matched, several: int) -> str:
     """Return the outcome in words."""
     named = sum(one["pixels"] for one in found.spectra)
     parts = [
-        f"<strong>{named} of {named + found.none} pixels have a name</strong>, of {several} of {len(found.spectra)} spectra."
+        f"<strong>{named} of {named + found.none} pixels have a name</strong>, of {several} of {len(found.spectra)} "
+        "spectra."
     ]
     share, word = found.unclear / max(1, named), " poor"
     if named:
@@ -125,8 +133,9 @@ def distance_views(image: np.ndarray) -> list[MapView]:
         part = np.asarray(image[first : first + block])
         has_value = part[:, 1] >= 0
         for view, values, present in (
-            (views[0], part[:, 1], has_value), (views[1], part[:, 2] - part[:, 1], has_value & (part[:, 2] >= 0)),
-        ):  # fmt: skip
+            (views[0], part[:, 1], has_value),
+            (views[1], part[:, 2] - part[:, 1], has_value & (part[:, 2] >= 0)),
+        ):
             canvas.add(view, first, values, present)
     return views
 
@@ -174,4 +183,7 @@ def drawn(found: Matched, ranked: Sequence[dict[str, Any]]) -> str:
         )
         charts.append(f"<div><b>{text(one['name'])}</b>, {one['pixels']} pixels{chart}</div>")
     how = "divided by their continua" if found.known.continuum else "each with its largest value at 1"
-    return f'<h2>Beside the means of their pixels</h2><p class="quiet">{how}</p><div class="charts wide">{"".join(charts)}</div>'
+    return (
+        f'<h2>Beside the means of their pixels</h2><p class="quiet">{how}</p><div class="charts '
+        f'wide">{"".join(charts)}</div>'
+    )

@@ -20,9 +20,17 @@ IMAGE, AGAIN = "mnf", "denoised"
 
 
 def mnf(
-    cube: str | os.PathLike[str], *, count: int | None = None, inverse: bool = False, out_dir: str | os.PathLike[str] | None = None,
-    format: str = "envi", overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
-) -> dict[str, Any]:  # fmt: skip
+    cube: str | os.PathLike[str],
+    *,
+    count: int | None = None,
+    inverse: bool = False,
+    out_dir: str | os.PathLike[str] | None = None,
+    format: str = "envi",
+    overwrite: bool = False,
+    memory: str | int = "1G",
+    threads: int | None = None,
+    **reading: Any,
+) -> dict[str, Any]:
     """Write the minimum noise fractions of a scene (Green et al. 1988), or the scene again without the others.
 
     Noise is the part that neighbouring pixels of a line do not share. Each fraction has noise of variance 1.
@@ -33,7 +41,8 @@ def mnf(
     count : int, optional
         How many fractions; default is those with at least as much signal as noise.
     inverse : bool
-        Write ``STEM_denoised``, the spectra as these fractions alone have them, in place of ``STEM_mnf``, the fractions.
+        Write ``STEM_denoised``, the spectra as these fractions alone have them, in place of ``STEM_mnf``, the
+        fractions.
     out_dir : path-like, optional
         Default is the folder of the scene.
     format : str
@@ -49,10 +58,10 @@ def mnf(
     Returns
     -------
     dict
-        ``files``; ``count``; and of all fractions, the strongest first, ``ratio``, their variance over that of their noise, and
-        ``coherence``, the correlation of neighbours, 1 − 1/ratio; ``noise``, the standard deviation of each band in use:
-        ``by_bands``, of what the others do not predict (Roger and Arnold 1996), and ``by_neighbours``, of what neighbours do not share,
-        texture included.
+        ``files``; ``count``; and of all fractions, the strongest first, ``ratio``, their variance over that of their
+        noise, and ``coherence``, the correlation of neighbours, 1 − 1/ratio; ``noise``, the standard deviation of each
+        band in use: ``by_bands``, of what the others do not predict (Roger and Arnold 1996), and ``by_neighbours``, of
+        what neighbours do not share, texture included.
 
     Raises
     ------
@@ -99,8 +108,8 @@ def mnf(
 
 
 def noise_by_band(moments: Moments) -> dict[str, np.ndarray]:
-    """Return two estimates of each band's noise, its standard deviation (L,): what the other bands do not predict, and what neighbours
-    do not share, which holds texture as well.
+    """Return two estimates of each band's noise, its standard deviation (L,): what the other bands do not predict, and
+    what neighbours do not share, which holds texture as well.
     """
     L, second = len(moments.mean), moments.second
     residual = np.eye(L) - noise_regression(second)

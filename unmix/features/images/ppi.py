@@ -21,9 +21,17 @@ MASKED = -1
 
 
 def ppi(
-    cube: str | os.PathLike[str], *, skewers: int = 10_000, seed: int = 0, out_dir: str | os.PathLike[str] | None = None,
-    format: str = "envi", overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
-) -> dict[str, Any]:  # fmt: skip
+    cube: str | os.PathLike[str],
+    *,
+    skewers: int = 10_000,
+    seed: int = 0,
+    out_dir: str | os.PathLike[str] | None = None,
+    format: str = "envi",
+    overwrite: bool = False,
+    memory: str | int = "1G",
+    threads: int | None = None,
+    **reading: Any,
+) -> dict[str, Any]:
     """Count how often each pixel is the first or the last along a random direction (Boardman et al. 1995).
 
     The directions are Gaussian, in all bands in use, on pixels less their mean. Of equal pixels the first counts.

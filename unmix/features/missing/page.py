@@ -17,6 +17,7 @@ def section(run: FinishedRun) -> str:
     rows = [(text(one["name"]), percent(one["misfit"])) for one in found.get("candidates", [])]
     candidates = table(("spectrum", "median misfit with it"), rows, 1) if rows else ""
     return (
-        f"<h2>What is missing</h2><p>{text(found['said'])}</p>{chart}<p class=quiet>{keys(colours, names)} by the endmembers, at unit "
+        f"<h2>What is missing</h2><p>{text(found['said'])}</p>{chart}<p class=quiet>{keys(colours, names)} by the "
+        "endmembers, at unit "
         f"length</p>{bars(found['of_lines'], 0, int(run.report['lines']), 'lines of these pixels')}{candidates}"
     )

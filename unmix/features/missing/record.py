@@ -7,14 +7,16 @@ import numpy as np
 
 from ...runs.record.fit import in_percent
 
-# Pixels are concentrated where this share of them lies within this part of a scene's lines, or of its samples; or in at most so many
-# places, groups of cells, that touch, of a grid of so many lines and samples; fewer pixels than the last share are no place.
+# Pixels are concentrated where this share of them lies within this part of a scene's lines, or of its samples; or in at
+# most so many places, groups of cells, that touch, of a grid of so many lines and samples; fewer pixels than the last
+# share are no place.
 MOSTLY, NARROW, MOST_PLACES, CELLS, LEAST_OF_PLACE = 0.8, 1 / 3, 5, 16, 0.05
 
 
 @dataclass(frozen=True)
 class MissingCandidate:
-    """A spectrum of a library that explains the pixels: with it among the endmembers they have this ``misfit`` in the median.
+    """A spectrum of a library that explains the pixels: with it among the endmembers they have this ``misfit`` in the
+    median.
 
     ``share`` is its part of the median pixel, of spectra at unit length; ``source`` names its library.
     """
@@ -27,18 +29,19 @@ class MissingCandidate:
 
 @dataclass(frozen=True)
 class Missing:
-    """Pixels of a sample that have a spectrum in common which no mixture of the endmembers has; see `unmix.features.missing.scene`.
+    """Pixels of a sample that have a spectrum in common which no mixture of the endmembers has; see
+    `unmix.features.missing.scene`.
 
     Attributes
     ----------
     pixels, looked_at : int
         Their number, and that of the sample.
     misfit, misfit_of_others : float
-        Relative RMSE of nonnegative mixtures, whatever they sum to: the median of these pixels (the 256 worst), and that of the
-        pixels that are not among them by mixtures of any sign.
+        Relative RMSE of nonnegative mixtures, whatever they sum to: the median of these pixels (the 256 worst), and
+        that of the pixels that are not among them by mixtures of any sign.
     lines, samples : (first, last) or None
-        Where most of them lie, from 0 within the part that is read, or, of several places, the largest group of neighbours in the
-        sample; None where they are scattered.
+        Where most of them lie, from 0 within the part that is read, or, of several places, the largest group of
+        neighbours in the sample; None where they are scattered.
     of_lines : list of int
         How many lie in each sixteenth of the lines.
     spectrum, unexplained : list of float

@@ -15,11 +15,17 @@ class NamesSettings:
     """The option of what is missing."""
 
     names: "str | os.PathLike[str] | Endmembers | None" = setting(
-        None, "contents",
+        None,
+        "contents",
         "Library to name a spectrum that pixels share and the endmembers lack. Not for `l1`, `tv` and `laplacian`.",
-        "LIBRARY", group="Endmembers", kind="input", is_path=True, before="by", unset="what `select` leaves out of `endmembers`",
+        "LIBRARY",
+        group="Endmembers",
+        kind="input",
+        is_path=True,
+        before="by",
+        unset="what `select` leaves out of `endmembers`",
         excludes=dict.fromkeys(("mesma", "l1", "tv", "laplacian"), "since it is for mixtures without a penalty"),
-    )  # fmt: skip
+    )
 
 
 IN_RUNS = InRuns(

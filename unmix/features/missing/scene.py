@@ -2,16 +2,18 @@
 
 Find pixels that share a spectrum which no mixture of the endmembers has, and name that spectrum.
 
-1. One product gives the unconstrained answer of all pixels of a sample, and a second their residuals, over each pixel's length:
-   brightness does not matter, and neither does a sum. Variability of the endmembers and noise leave residuals of either sign; a
-   spectrum that is not among them leaves, in all its pixels, one direction with one sign.
-2. The direction is the mean of the pixels that have most of it; both are updated in turn, `ROUNDS` times. Pixels count as having it
+1. One product gives the unconstrained answer of all pixels of a sample, and a second their residuals, over each pixel's
+length:
+   brightness does not matter, and neither does a sum. Variability of the endmembers and noise leave residuals of either
+   sign; a spectrum that is not among them leaves, in all its pixels, one direction with one sign.
+2. The direction is the mean of the pixels that have most of it; both are updated in turn, `ROUNDS` times. Pixels count
+as having it
    if they lie beyond the distance from zero at which `MOST_FALSE_PART` times as many lie on the other side.
 3. The worst of these are solved exactly (nnls) with the endmembers, and with these and each spectrum of a library.
 
-Of all candidates whose median misfit is within `MOST_RATIO_OF_EQUAL` of the least, the one with the largest share in these pixels is
-named: a spectrum that is more extreme than the missing one fits as well, since the missing one is then a mixture of it and the
-endmembers.
+Of all candidates whose median misfit is within `MOST_RATIO_OF_EQUAL` of the least, the one with the largest share in
+these pixels is named: a spectrum that is more extreme than the missing one fits as well, since the missing one is then
+a mixture of it and the endmembers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +30,8 @@ from ...summary import POOR
 from ..runs import Part
 from .record import Missing, MissingCandidate, largest_group, mostly_within, places_of
 
-# The part of the pixels with the direction that may be chance; the part of all pixels with which the search begins; its rounds.
+# The part of the pixels with the direction that may be chance; the part of all pixels with which the search begins; its
+# rounds.
 MOST_FALSE_PART, FIRST_PART, ROUNDS = 0.05, 0.1, 5
 # Steps of the power method by which it begins: it need not converge.
 POWERS = 20
@@ -36,14 +39,16 @@ POWERS = 20
 DEVIATIONS = 2.0
 # Most pixels that are solved with each candidate, and most candidates: those whose residuals are nearest to it.
 MOST_WORST, MOST_CANDIDATES = 256, 200
-# A direction is looked at where this share of the pixels has it; or half a per cent, with this many times as much of it as any pixel
-# has of its opposite. It is named where the misfit falls to this part with the candidate, which makes up this share of the pixels. Of
-# 88 synthetic scenes of which nothing was missing, whose spectra varied by 4 to 10 %, five had 2 to 4.7 % of the pixels in one
-# direction: the best candidates left 0.60 to 0.96 of their misfits, with shares of 0.10 to 0.43. None had 1.8 times as much as of its
-# opposite. With one missing the true one left 0.05 to 0.65, with a share of 0.5 or more.
+# A direction is looked at where this share of the pixels has it; or half a per cent, with this many times as much of it
+# as any pixel has of its opposite. It is named where the misfit falls to this part with the candidate, which makes up
+# this share of the pixels. Of 88 synthetic scenes of which nothing was missing, whose spectra varied by 4 to 10 %, five
+# had 2 to 4.7 % of the pixels in one direction: the best candidates left 0.60 to 0.96 of their misfits, with shares of
+# 0.10 to 0.43. None had 1.8 times as much as of its opposite. With one missing the true one left 0.05 to 0.65, with a
+# share of 0.5 or more.
 LEAST_PART, RAREST_PART, LEAST_CONTRAST, MOST_LEFT, LEAST_SHARE = 0.02, 0.005, 2.0, 2 / 3, 0.5
-# Least share of the pixels with a direction that no spectrum explains, or `LEAST_CONTRAST` times as much of it; they must be fitted
-# poorly: real scenes have such pixels with misfits of 2 to 9 %, by materials that vary and light that is reflected twice.
+# Least share of the pixels with a direction that no spectrum explains, or `LEAST_CONTRAST` times as much of it; they
+# must be fitted poorly: real scenes have such pixels with misfits of 2 to 9 %, by materials that vary and light that is
+# reflected twice.
 LEAST_UNEXPLAINED_PART = 0.1
 # Smaller misfits are not reported.
 LEAST_MISFIT = 0.01
@@ -55,9 +60,9 @@ MOST_NAMED = 5
 def common_direction(left: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, float]:
     """Return the direction that the residuals of some pixels have in common.
 
-    Of the residuals ``left`` (N, L) and the standard deviation of a band of each, ``noise`` (N,): the direction (L,), of unit length;
-    the pixels (N,), those with most of it first; how many have it; and how many times as much of it the median of these (at most
-    `MOST_WORST`) has as any pixel has of its opposite.
+    Of the residuals ``left`` (N, L) and the standard deviation of a band of each, ``noise`` (N,): the direction (L,),
+    of unit length; the pixels (N,), those with most of it first; how many have it; and how many times as much of it the
+    median of these (at most `MOST_WORST`) has as any pixel has of its opposite.
     """
     N, margin = len(left), DEVIATIONS * noise
     worst = np.argsort(left.shape[1] * noise**2 - np.square(left).sum(axis=1), kind="stable")[
@@ -110,12 +115,16 @@ def candidates_for(
 
 
 def what_is_missing(
-    sample: Sample, look: Look, size: tuple[int, int], libraries: Callable[[], list[Endmembers]], threads: int | None = None,
-) -> Missing | None:  # fmt: skip
+    sample: Sample,
+    look: Look,
+    size: tuple[int, int],
+    libraries: Callable[[], list[Endmembers]],
+    threads: int | None = None,
+) -> Missing | None:
     """Return the spectrum that the endmembers lack; None if no such spectrum is certain.
 
-    ``look`` is at this sample; ``size`` is lines and samples of the scene. ``libraries`` returns at most one: the spectra that may be
-    named, on the bands in use; it is called where there is something to name.
+    ``look`` is at this sample; ``size`` is lines and samples of the scene. ``libraries`` returns at most one: the
+    spectra that may be named, on the bands in use; it is called where there is something to name.
     """
     direction, order, count, clear = common_direction(look.left, look.noise)
     N = len(order)
@@ -138,10 +147,19 @@ def what_is_missing(
     if places:
         along, across = largest_group((sample.lines, sample.samples), lines, sample.samples[where])
     return Missing(
-        count, N, misfit, float(np.median(of_others)) if len(of_others) else 0.0, along, across,
-        np.histogram(lines, 16, (0, size[0]))[0].tolist(), mean.tolist(), (mean - look.unit @ A.mean(axis=0)).tolist(),
-        found, sum(len(library.names) for library in searched), places if places > 1 else 0,
-    )  # fmt: skip
+        count,
+        N,
+        misfit,
+        float(np.median(of_others)) if len(of_others) else 0.0,
+        along,
+        across,
+        np.histogram(lines, 16, (0, size[0]))[0].tolist(),
+        mean.tolist(),
+        (mean - look.unit @ A.mean(axis=0)).tolist(),
+        found,
+        sum(len(library.names) for library in searched),
+        places if places > 1 else 0,
+    )
 
 
 class Lacks(Part):

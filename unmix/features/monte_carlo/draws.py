@@ -1,12 +1,15 @@
-"""Derive the scatter of sums by class over random draws of spectra and noise (Monte Carlo), as EMIT's fractional cover has it.
+"""Derive the scatter of sums by class over random draws of spectra and noise (Monte Carlo), as EMIT's fractional cover
+has it.
 
-A draw is a set of spectra, as even over the classes as can be, common to all pixels, and noise that is a pixel's own. Each is solved
-exactly by the method of the run. A pixel's noise depends on seed, line, sample and draw alone (`unmix.compiled.philox`), so the bytes
-of the map depend neither on blocks nor on threads, and a part of a scene has the values of the whole.
+A draw is a set of spectra, as even over the classes as can be, common to all pixels, and noise that is a pixel's own.
+Each is solved exactly by the method of the run. A pixel's noise depends on seed, line, sample and draw alone
+(`unmix.compiled.philox`), so the bytes of the map depend neither on blocks nor on threads, and a part of a scene has
+the values of the whole.
 
-Abundances depend on a pixel y through Eᵀy alone. So noise of covariance Σ need not be drawn for L bands: with an orthonormal basis Q of
-the draw's k spectra, ``Q C z`` serves, C a factor of ``Qᵀ Σ Q = C Cᵀ`` and z k normal numbers. Sets of spectra and their factors are
-made once for a scene, and sent to the workers of a cluster, whose linear algebra may round otherwise.
+Abundances depend on a pixel y through Eᵀy alone. So noise of covariance Σ need not be drawn for L bands: with an
+orthonormal basis Q of the draw's k spectra, ``Q C z`` serves, C a factor of ``Qᵀ Σ Q = C Cᵀ`` and z k normal numbers.
+Sets of spectra and their factors are made once for a scene, and sent to the workers of a cluster, whose linear algebra
+may round otherwise.
 """
 
 from collections.abc import Callable
@@ -62,7 +65,8 @@ def plan_draws(problem: Problem, sums: ClassSums, choice: DrawChoice, memory: in
     Raises
     ------
     MethodError
-        If more spectra are to be drawn than there are, or fewer than classes, nothing varies, or the sets take too much memory.
+        If more spectra are to be drawn than there are, or fewer than classes, nothing varies, or the sets take too much
+        memory.
     """
     given = problem.endmembers
     total = len(given.names) - given.has_shade
@@ -77,7 +81,8 @@ def plan_draws(problem: Problem, sums: ClassSums, choice: DrawChoice, memory: in
     needed = 8 * (3 * L * (count + 1) + 6 * (count + 1) ** 2) * (1 if count == total else choice.draws)
     if needed > memory:
         raise MethodError(
-            f"`monte_carlo` {choice.draws}: the draws of {count} spectra need {needed} bytes; raise `memory`, or draw less"
+            f"`monte_carlo` {choice.draws}: the draws of {count} spectra need {needed} bytes; raise `memory`, or draw "
+            "less"
         )
     random = np.random.Generator(np.random.PCG64(choice.seed))
     all_spectra = np.arange(total)
@@ -95,7 +100,8 @@ def plan_draws(problem: Problem, sums: ClassSums, choice: DrawChoice, memory: in
 
 
 def noise_factor(E: np.ndarray, noise: np.ndarray | None, has_noise: bool) -> np.ndarray:
-    """Return the factor of `DrawnSet` for spectra (L, K): Gram-Schmidt, twice, that leaves out spectra which depend on those before.
+    """Return the factor of `DrawnSet` for spectra (L, K): Gram-Schmidt, twice, that leaves out spectra which depend on
+    those before.
 
     A QR factorisation would keep their rounding as directions of their own, and the noise would depend on the computer.
     """
@@ -118,7 +124,8 @@ def noise_factor(E: np.ndarray, noise: np.ndarray | None, has_noise: bool) -> np
 def add_noise(
     Y: Any, F: Any, size: Any, seed: int, draw: int, lines: Any, samples: Any, words: Any, z: Any, out: Any
 ) -> None:
-    """Write pixels (N, L) with noise ``size F z``: F is (L, k), ``size`` (N,), z the normal numbers of the pixel's draw.
+    """Write pixels (N, L) with noise ``size F z``: F is (L, k), ``size`` (N,), z the normal numbers of the pixel's
+    draw.
 
     ``words``, (6,) uint64, and ``z``, (k,) float64, are scratch.
     """
@@ -184,8 +191,8 @@ class MonteCarlo:
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
         """See `unmix.maps.derived.table.DerivedMap`.
 
-        Of normalized sums only the draws count whose brightness is above 0; where these are fewer than two a deviation is −9999, where
-        there is none the mean, too.
+        Of normalized sums only the draws count whose brightness is above 0; where these are fewer than two a deviation
+        is −9999, where there is none the mean, too.
         """
         Y, samples = spectra(raw, self.problem.interleave, self.problem.bands), abundance.shape[2]
 

@@ -1,4 +1,5 @@
-"""Random numbers that are a function of where they are used: Philox 4x32-10 (Salmon et al. 2011, "Parallel random numbers").
+"""Random numbers that are a function of where they are used: Philox 4x32-10 (Salmon et al. 2011, "Parallel random
+numbers").
 
 A number depends on its key and counter alone, so the same pixel gets the same numbers in any block, thread or order.
 """

@@ -17,20 +17,38 @@ class DrawSettings:
     """The options of `monte_carlo`."""
 
     monte_carlo: int | None = setting(
-        None, "values",
+        None,
+        "values",
         "With `by` class: also write mean and standard deviation of each sum over N random draws of spectra and noise: "
         "STEM_montecarlo. CPU only.",
-        "N", group="Outputs", kind="whole", least=2, before="count", noise="of bands", needs=("by class",), solvers=EXACT,
+        "N",
+        group="Outputs",
+        kind="whole",
+        least=2,
+        before="count",
+        noise="of bands",
+        needs=("by class",),
+        solvers=EXACT,
         excludes=dict.fromkeys(("allowed", "likelihood", "tv", "laplacian"), "")
-        | {"l1": "whose abundances are too small, which deviations cannot tell", "albedo": "which changes the noise of bands"}
+        | {
+            "l1": "whose abundances are too small, which deviations cannot tell",
+            "albedo": "which changes the noise of bands",
+        }
         | {"mesma": "which tries all models; use `uncertainty`, or `unmix run`"},
-    )  # fmt: skip
+    )
     draw_spectra: int | None = setting(
-        None, "values",
+        None,
+        "values",
         "For `monte_carlo`: spectra of a draw, spread evenly over the classes.",
-        "K", group="Outputs", kind="whole", least=1, before="count", noise="none",
-        unset="all: noise alone varies", needs=("monte_carlo",),
-    )  # fmt: skip
+        "K",
+        group="Outputs",
+        kind="whole",
+        least=1,
+        before="count",
+        noise="none",
+        unset="all: noise alone varies",
+        needs=("monte_carlo",),
+    )
 
 
 @dataclass(frozen=True)
@@ -64,4 +82,7 @@ class DrawChoice:
 def faults_of_draws(options: Any) -> Iterator[str]:
     """Yield a message if noise is drawn that `tie` changes."""
     if DrawChoice.of(options).has_noise and options.reading.tie is not None:
-        yield "`tie`: the bands of a window share the noise of its first one; `monte_carlo` needs `draw_spectra` and `noise` none"
+        yield (
+            "`tie`: the bands of a window share the noise of its first one; `monte_carlo` needs `draw_spectra` and "
+            "`noise` none"
+        )

@@ -49,8 +49,9 @@ class Factors:
     A : array (N, p), float32
         Abundances; ``X ≈ A Eᵀ``.
     costs : list of (int, float)
-        Steps made, and the loss after them: ``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``, with m = A Eᵀ. The divergence is
-        infinite where a value above 0 has a model of 0; convergence is then judged with a model of 1.2e-7 there.
+        Steps made, and the loss after them: ``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``, with m = A Eᵀ. The
+        divergence is infinite where a value above 0 has a model of 0; convergence is then judged with a model of 1.2e-7
+        there.
     converged : bool
         Whether the descent stopped by the tolerance, and not at the largest number of steps.
     device : str
@@ -96,8 +97,8 @@ def nmf(
 ) -> Factors:
     """Factorise pixels, ``X ≈ A Eᵀ`` with A, E ≥ 0, from initial endmembers.
 
-    Multiplicative updates (Lee and Seung 2001; Arun Kumar et al.) in float32: each step updates the abundances, then, from a new
-    quotient, the endmembers, as scikit-learn's ``solver="mu"`` does; the loss never rises.
+    Multiplicative updates (Lee and Seung 2001; Arun Kumar et al.) in float32: each step updates the abundances, then,
+    from a new quotient, the endmembers, as scikit-learn's ``solver="mu"`` does; the loss never rises.
 
     Parameters
     ----------
@@ -204,8 +205,14 @@ def in_shape(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 def descend_factors(
-    engine: Any, E: np.ndarray, blocks: Blocks, held: bool, plan: FactorPlan, unit: float = 1.0, progress: Progress | None = None,
-) -> tuple[np.ndarray, list[tuple[int, float]], bool]:  # fmt: skip
+    engine: Any,
+    E: np.ndarray,
+    blocks: Blocks,
+    held: bool,
+    plan: FactorPlan,
+    unit: float = 1.0,
+    progress: Progress | None = None,
+) -> tuple[np.ndarray, list[tuple[int, float]], bool]:
     """Make steps until the loss has converged or the largest number is reached.
 
     Parameters
@@ -270,7 +277,8 @@ def descend_factors(
         converged = plan.tol > 0 and previous - loss < plan.tol * first and not risen
     if infinite:
         log.warning(
-            f"the loss is infinite: {infinite} values above 0 have a model of 0, and zeros of endmembers or abundances stay; begin "
+            f"the loss is infinite: {infinite} values above 0 have a model of 0, and zeros of endmembers or abundances "
+            "stay; begin "
             "with endmembers without zeros there, or use the Frobenius loss"
         )
     if resident is not None:

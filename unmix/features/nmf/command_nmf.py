@@ -15,17 +15,29 @@ from unmix_cli.progress import Board
 @options.value(
     "-n --count", "Number of endmembers; auto estimates it.  [default: auto]", type=options.parse_count, metavar="N"
 )
-@options.value("--loss", "Loss: the Kullback-Leibler divergence, or half the squared distance.",
-               type=("kl", "frobenius"), default="kl")  # fmt: skip
-@options.value("--start", "Endmembers to start from: extracted pixels, or the mean spectrum times random numbers.  "
-                          "[default: vca]", type=("vca", "spa", "nfindr", "random"))  # fmt: skip
+@options.value(
+    "--loss",
+    "Loss: the Kullback-Leibler divergence, or half the squared distance.",
+    type=("kl", "frobenius"),
+    default="kl",
+)
+@options.value(
+    "--start",
+    "Endmembers to start from: extracted pixels, or the mean spectrum times random numbers.  [default: vca]",
+    type=("vca", "spa", "nfindr", "random"),
+)
 @options.option("endmembers", help="Start from this library instead.")
 @options.across_gaps
 @options.option("seed", help="Seed of --start.", type=click.IntRange(0))
 @options.flag("--sum-to-one", "Keep the sum of each pixel's abundances at 1.")
 @options.value("--steps", "Most steps.", type=click.IntRange(1), default=200, metavar="K")
-@options.value("--tol", "Stop when the loss falls by less than T times the first loss between evaluations; 0: never.",
-               type=click.FloatRange(0, 1), default=1e-4, metavar="T")  # fmt: skip
+@options.value(
+    "--tol",
+    "Stop when the loss falls by less than T times the first loss between evaluations; 0: never.",
+    type=click.FloatRange(0, 1),
+    default=1e-4,
+    metavar="T",
+)
 @options.value("--every", "Steps between evaluations of the loss.", type=click.IntRange(1), default=25, metavar="K")
 @options.outputs
 @options.device_as_for_run
@@ -39,8 +51,8 @@ from unmix_cli.progress import Board
 def command(cube: Path, as_json: bool, progress_kind: str, **settings: Any) -> None:
     """Factorise CUBE: endmembers and abundances together, neither negative, by multiplicative updates.
 
-    Writes STEM_abundance, STEM_rmse, STEM_endmembers and STEM_run.json, which has the loss by step. There is no certificate: the
-    result is a local optimum, which depends on the start. If the endmembers are known, prefer run.
+    Writes STEM_abundance, STEM_rmse, STEM_endmembers and STEM_run.json, which has the loss by step. There is no
+    certificate: the result is a local optimum, which depends on the start. If the endmembers are known, prefer run.
     """
     from unmix import nmf_scene
 
@@ -51,7 +63,8 @@ def command(cube: Path, as_json: bool, progress_kind: str, **settings: Any) -> N
     losses = ["infinity" if loss is None else f"{loss:.4g}" for _, loss in result["costs"]]
     end = "converged" if result["converged"] else "not converged; --steps makes more"
     logging.getLogger("unmix").info(
-        f"{cube}: nmf ({result['loss']}) of {len(result['endmembers']['names'])} endmembers on {result['device']}: loss "
+        f"{cube}: nmf ({result['loss']}) of {len(result['endmembers']['names'])} endmembers on {result['device']}: "
+        "loss "
         f"{losses[0]} to {losses[-1]} in {result['costs'][-1][0]} steps ({end}); "
         f"{result['seconds']['total']:.2f} s; {(settings['out_dir'] or cube.parent) / result['stem']}_*"
     )

@@ -1,15 +1,16 @@
-"""Steps of non-negative matrix factorisation on the CPU: ranges of pixels on threads, without the GIL, in register tiles.
+"""Steps of non-negative matrix factorisation on the CPU: ranges of pixels on threads, without the GIL, in register
+tiles.
 
-Groups of `GROUP` pixels pass through both updates while they are in the cache, so no array of the cube's size is made. Pixels are
-divided into parts, whose number depends on the pixels alone, and the sums of the parts are added in order: the result does not depend
-on the number of threads. Several steps are one call, in which threads wait for each other at a barrier: a step of the benchmark takes
-1 ms, and threads that Python woke for every step shared one core for as long.
+Groups of `GROUP` pixels pass through both updates while they are in the cache, so no array of the cube's size is made.
+Pixels are divided into parts, whose number depends on the pixels alone, and the sums of the parts are added in order:
+the result does not depend on the number of threads. Several steps are one call, in which threads wait for each other at
+a barrier: a step of the benchmark takes 1 ms, and threads that Python woke for every step shared one core for as long.
 
 A tile of a matrix product that stays in registers; a factorisation (NMF) on a CPU spends its time in such products.
 
-``C (+)= A B`` in float32, 8 rows by 32 (or 16) columns of C at a time: each step loads two vectors of B, and every entry of A serves
-both. For products as narrow as 30 columns this is twice as fast as BLAS, which is made for square ones (222 to 235 GFLOP/s per core
-against 104: 512 x 30 x 3445, Zen 5).
+``C (+)= A B`` in float32, 8 rows by 32 (or 16) columns of C at a time: each step loads two vectors of B, and every
+entry of A serves both. For products as narrow as 30 columns this is twice as fast as BLAS, which is made for square
+ones (222 to 235 GFLOP/s per core against 104: 512 x 30 x 3445, Zen 5).
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +37,8 @@ def tile_function(vectors: int) -> Any:
 
     @intrinsic
     def tile(typingctx, A, a, by_row, by_turn, B, b, b_by_turn, turns, C, c, c_by_row, add):
-        """Set ``C[c + c_by_row r + s] (+)= Σ_t A[a + by_row r + by_turn t] B[b + b_by_turn t + s]``; flat indices of C-ordered arrays.
+        """Set ``C[c + c_by_row r + s] (+)= Σ_t A[a + by_row r + by_turn t] B[b + b_by_turn t + s]``; flat indices of
+        C-ordered arrays.
 
         The sum runs over ``turns`` values of t; ``add`` = 0 overwrites C.
         """
@@ -281,8 +283,12 @@ class CpuEngine:
         self.L, self.p, self.divergence, self.sum_to_one, self.threads = L, p, LOSSES[loss], sum_to_one, threads
         bands, width, rows = padded_rank(L, LANES), padded_rank(p, LANES), padded_rank(p, ROWS)
         parts = len(self.cut(most)) - 1
-        self.ends = Ends(*(np.zeros(n, np.float32) for n in (
-            (rows, bands + GAP), (bands, width), (rows, bands + GAP), (1, width), (rows, width))))  # fmt: skip
+        self.ends = Ends(
+            *(
+                np.zeros(n, np.float32)
+                for n in ((rows, bands + GAP), (bands, width), (rows, bands + GAP), (1, width), (rows, width))
+            )
+        )
         self.scratch = [
             RowScratch(*(np.zeros((GROUP, n), np.float32) for n in (bands + GAP, width, width))) for _ in range(threads)
         ]
@@ -327,8 +333,24 @@ class CpuEngine:
             barrier = new_barrier()
 
             def work(share: int, todo: int = min(each, count - first), barrier: np.ndarray = barrier) -> None:
-                steps_of_rows(share, self.threads, todo, fresh, turn, barrier, cuts, self.p, X, A, self.ends, self.divergence,
-                         self.sum_to_one, self.scratch[share], self.nums, self.dens)  # fmt: skip
+                steps_of_rows(
+                    share,
+                    self.threads,
+                    todo,
+                    fresh,
+                    turn,
+                    barrier,
+                    cuts,
+                    self.p,
+                    X,
+                    A,
+                    self.ends,
+                    self.divergence,
+                    self.sum_to_one,
+                    self.scratch[share],
+                    self.nums,
+                    self.dens,
+                )
 
             self.shared_out(work, barrier)
 
@@ -347,7 +369,8 @@ class CpuEngine:
                 other.result()
 
     def cost(self, block: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """Return a block's current loss, and how many values above 0 have a model of 0, which makes the divergence infinite.
+        """Return a block's current loss, and how many values above 0 have a model of 0, which makes the divergence
+        infinite.
 
         The loss is computed with `LEAST_DIVISOR` in place of these models: it is finite, and still falls.
         """
@@ -375,7 +398,8 @@ class CpuEngine:
 
 
 def loss_of(X: np.ndarray, model: np.ndarray, divergence: bool) -> tuple[float, int]:
-    """Return ``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``, and how many x > 0 have m = 0, which is replaced by `LEAST_DIVISOR`.
+    """Return ``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``, and how many x > 0 have m = 0, which is replaced by
+    `LEAST_DIVISOR`.
 
     Logarithms are in float32: numpy computes sixteen at a time.
     """

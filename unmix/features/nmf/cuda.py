@@ -1,9 +1,10 @@
-"""Steps of non-negative matrix factorisation on a GPU, with one kernel for both updates; a thread has a row of one factor in registers.
+"""Steps of non-negative matrix factorisation on a GPU, with one kernel for both updates; a thread has a row of one
+factor in registers.
 
-The updates of A and of E are the same with the factors exchanged: the thread that owns row ``f`` of one factor goes through all rows
-``g`` of the other and adds up ``q g``, where ``q = x / (f·g)`` and x is the cube's value for that pair of rows. Rows of the other
-factor and a tile of the cube are staged in shared memory; nothing of the cube's size is written. A step is recorded once
-(`unmix.compiled.cuda_graph`), and replayed.
+The updates of A and of E are the same with the factors exchanged: the thread that owns row ``f`` of one factor goes
+through all rows ``g`` of the other and adds up ``q g``, where ``q = x / (f·g)`` and x is the cube's value for that pair
+of rows. Rows of the other factor and a tile of the cube are staged in shared memory; nothing of the cube's size is
+written. A step is recorded once (`unmix.compiled.cuda_graph`), and replayed.
 """
 
 import functools
@@ -27,8 +28,8 @@ PLAIN = 4 if SIMULATED else 128  # threads per block of the kernels with little 
 ROW_THREADS = 4 if SIMULATED else 32  # the same if a thread does a whole row: rows are few, and many blocks are wanted
 MOST_ENDMEMBERS = 256  # so that the rows fit into the shared memory of a block
 ADDING = 4 if SIMULATED else 1024  # threads per block of the kernel that adds up over all pixels
-# Blocks per multiprocessor: as many as an H100 holds at once at 116 registers per thread (a step of the benchmark: 74 µs; with twice
-# as many 79, with half as many 99).
+# Blocks per multiprocessor: as many as an H100 holds at once at 116 registers per thread (a step of the benchmark: 74
+# µs; with twice as many 79, with half as many 99).
 BLOCKS_AT_ONCE = 4
 
 

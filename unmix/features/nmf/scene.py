@@ -51,13 +51,29 @@ STARTS = ("vca", "spa", "nfindr", "random")
 
 
 def nmf_scene(
-    cube: str | os.PathLike[str], *, count: int | str | None = None, endmembers: str | os.PathLike[str] | None = None,
-    across_gaps: bool = False, start: str | None = None, seed: int = 0, loss: str = "kl", sum_to_one: bool = False,
-    steps: int = MOST_STEPS, tol: float = DEFAULT_TOLERANCE, every: int = EVERY, out_dir: str | os.PathLike[str] | None = None,
-    overwrite: bool = False, device: str = "auto", memory: str | int = "1G", gpu_memory: str | int = "1G",
-    threads: int | None = None, format: str = "envi", progress: Progress | None = None, command: Sequence[str] | None = None,
+    cube: str | os.PathLike[str],
+    *,
+    count: int | str | None = None,
+    endmembers: str | os.PathLike[str] | None = None,
+    across_gaps: bool = False,
+    start: str | None = None,
+    seed: int = 0,
+    loss: str = "kl",
+    sum_to_one: bool = False,
+    steps: int = MOST_STEPS,
+    tol: float = DEFAULT_TOLERANCE,
+    every: int = EVERY,
+    out_dir: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    device: str = "auto",
+    memory: str | int = "1G",
+    gpu_memory: str | int = "1G",
+    threads: int | None = None,
+    format: str = "envi",
+    progress: Progress | None = None,
+    command: Sequence[str] | None = None,
     **reading: Any,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Factorise a scene: write abundances, RMSE and endmembers beside it, as `unmix.run` does.
 
     Parameters
@@ -134,9 +150,12 @@ def nmf_scene(
             )
             descending = time.perf_counter() - began_descending - (WATCH.seconds - compiled)
             factors = Endmembers(
-                tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E.astype(float), initial.wavelengths, None,
+                tuple(f"endmember {j + 1}" for j in range(E.shape[1])),
+                E.astype(float),
+                initial.wavelengths,
+                None,
                 f"nmf ({loss}) from {initial.source}",
-            )  # fmt: skip
+            )
             sums, counts = write_maps(outputs, pixels, factors.matrix)
         finally:
             pixels.close()
@@ -147,11 +166,22 @@ def nmf_scene(
         compiling, total = WATCH.seconds - compiled_before, time.perf_counter() - began
         seconds = {"compiling": round(compiling, 4), "descending": round(descending, 4), "total": round(total, 4)}
         report = what_was_read(given, command, how_read) | {
-            "method": "nmf", "loss": loss, "sum_to_one": sum_to_one, "device": machine.name, "seed": seed,
+            "method": "nmf",
+            "loss": loss,
+            "sum_to_one": sum_to_one,
+            "device": machine.name,
+            "seed": seed,
             "endmembers": {"names": list(factors.names), "source": factors.source, "pixels": None},
-            "steps": costs[-1][0], "converged": converged, "costs": [list(pair) for pair in costs], "pixels": counts,
-            "held": held, "seconds": seconds, "format": form.name, "top": None, "identity": watch.identity,
-        }  # fmt: skip
+            "steps": costs[-1][0],
+            "converged": converged,
+            "costs": [list(pair) for pair in costs],
+            "pixels": counts,
+            "held": held,
+            "seconds": seconds,
+            "format": form.name,
+            "top": None,
+            "identity": watch.identity,
+        }
         asked = {"steps": steps, "tol": tol, "sum_to_one": sum_to_one, **how_read.to_dict()}
         origin = origin_of_maps(scene, watch.identity, factors, ("nmf", loss), asked, {})
         map_headers(outputs, given, factors.names, f"nmf ({loss})", sums, origin=origin)
@@ -193,7 +223,8 @@ def starting_endmembers(
 
 
 class SamplePixels:
-    """The pixels of a scene as float32, negative values as 0, with their abundances: all at once, or block by block, repeatedly.
+    """The pixels of a scene as float32, negative values as 0, with their abundances: all at once, or block by block,
+    repeatedly.
 
     Attributes
     ----------
@@ -266,7 +297,8 @@ class SamplePixels:
         out[masked] = 0.0
         if float(out.max()) > LARGEST_PIXEL_VALUE * self.unit:
             raise CubeError(
-                f"{self.scene.path}: holds values above {LARGEST_PIXEL_VALUE:g}; if these mean no data, name them with `nodata`"
+                f"{self.scene.path}: holds values above {LARGEST_PIXEL_VALUE:g}; if these mean no data, name them with "
+                "`nodata`"
             )
         if not self.counted:
             self.below += below

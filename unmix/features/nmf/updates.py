@@ -1,15 +1,16 @@
 """Update rules of non-negative matrix factorisation for an entry and for a pixel, one source for CPU and GPU.
 
 Pixels ``x ≈ E a``. With ``q = x / (E a)`` (Kullback-Leibler) or ``q = x`` (Frobenius) each abundance becomes
-``a_k ← a_k (Eᵀq)_k / d_k``, with ``d = Eᵀ1`` or ``d = EᵀE a``; then, with a new quotient, E likewise from all pixels (Lee and
-Seung 2001; Arun Kumar et al., whose equation 2 lacks the quotient).
+``a_k ← a_k (Eᵀq)_k / d_k``, with ``d = Eᵀ1`` or ``d = EᵀE a``; then, with a new quotient, E likewise from all pixels
+(Lee and Seung 2001; Arun Kumar et al., whose equation 2 lacks the quotient).
 """
 
 import numpy as np
 
 from ...compiled.jit import compiled
 
-# Replaces divisors of 0, and smaller models: float32's machine epsilon, as in scikit-learn, with which results are compared.
+# Replaces divisors of 0, and smaller models: float32's machine epsilon, as in scikit-learn, with which results are
+# compared.
 LEAST_DIVISOR = 1.1920929e-07
 # Entries up to this become zero.
 VANISHED = 2.2e-16
@@ -39,10 +40,11 @@ def part_of_tile(multiplier, shift, a, up, down, divergence):
 def column_on_simplex(a, up, down, divergence):
     """Update a pixel's abundances ``a`` (p,) in place by a step that keeps Σa = 1.
 
-    The step minimises the same majorant as without the sum, under the sum, so the loss does not rise; μ is the multiplier of the sum.
-    Kullback-Leibler: ``a_k ← a_k up_k / (down_k + μ)``; Frobenius: ``a_k ← a_k max(up_k − μ, 0) / down_k``.
-    Newton's method begins left of the root, where one term alone reaches 1; μ is measured from that term's −down_k, otherwise an
-    abundance of 1e-20 that has to grow would be lost in the rounding of μ. A pixel of zeros stays as it is.
+    The step minimises the same majorant as without the sum, under the sum, so the loss does not rise; μ is the
+    multiplier of the sum. Kullback-Leibler: ``a_k ← a_k up_k / (down_k + μ)``; Frobenius: ``a_k ← a_k max(up_k − μ, 0)
+    / down_k``. Newton's method begins left of the root, where one term alone reaches 1; μ is measured from that term's
+    −down_k, otherwise an abundance of 1e-20 that has to grow would be lost in the rounding of μ. A pixel of zeros stays
+    as it is.
     """
     p = a.shape[0]
     start, multiplier, shift = -1e300, 0.0, 0.0

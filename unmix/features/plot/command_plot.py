@@ -14,13 +14,16 @@ from unmix_cli.main import print_out
     "-o --out", "The picture: .png, .tif, .svg or .pdf.", required=True, type=click.Path(path_type=Path), metavar="FILE"
 )
 @options.value(
-    "--at", "Draw this pixel of CUBE, lines and samples from 0; of a run as measured and as modelled. May be repeated.",
-    multiple=True, metavar="LINE,SAMPLE",
-)  # fmt: skip
+    "--at",
+    "Draw this pixel of CUBE, lines and samples from 0; of a run as measured and as modelled. May be repeated.",
+    multiple=True,
+    metavar="LINE,SAMPLE",
+)
 @options.option("select")
 @options.value(
     "--maps",
-    "Draw the maps of these endmembers or classes of a run, or bands of another map, such as a trend or scores, on one scale, "
+    "Draw the maps of these endmembers or classes of a run, or bands of another map, such as a trend or scores, on one "
+    "scale, "
     "hatched where there are no data. all: every one.",
     metavar="A,B,C",
 )
@@ -38,8 +41,9 @@ from unmix_cli.main import print_out
 def command(**settings: Any) -> None:
     """Draw spectra or maps.
 
-    Spectra are those of a LIBRARY; the endmembers of a run, whose outputs' names begin with STEM; with --at pixels of CUBE or a run.
-    Maps are those of a run that --maps names, side by side, with a colour bar and, where the scene has a place, a scale bar and north.
+    Spectra are those of a LIBRARY; the endmembers of a run, whose outputs' names begin with STEM; with --at pixels of
+    CUBE or a run. Maps are those of a run that --maps names, side by side, with a colour bar and, where the scene has a
+    place, a scale bar and north.
 
     Needs matplotlib: pip install 'unmix[plot]'.
     """

@@ -75,8 +75,8 @@ SHARES = ("fraction", "abundance")
 ALL, STRETCHED = "all", (0.5, 99.5)
 # Most panels of a picture, and of a row.
 MOST_PANELS, MOST_BESIDE = 24, 4
-# Millimetres: the edge, between panels, a title, the colour bar with its numbers and name, the line below the panels; the least width
-# of a panel; the shortest colour bar, and the highest panels together, which fit a page.
+# Millimetres: the edge, between panels, a title, the colour bar with its numbers and name, the line below the panels;
+# the least width of a panel; the shortest colour bar, and the highest panels together, which fit a page.
 EDGE, GAP, TITLE, SIDE, FOOT, NARROWEST, SHORTEST, HIGHEST = 1.0, 2.5, 5.0, 15.0, 6.0, 3.0, 22.0, 230.0
 # Sizes of titles and of other words, and the smallest title, in points; a letter is about this share of its size wide.
 LARGE, SMALL, SMALLEST_TITLE, LETTER = 8.0, 7.0, 4.0, 0.6
@@ -180,7 +180,8 @@ def chosen(
     known = [name for one in every for name in one.names]
     some = ", ".join(known[:12]) + (", …" if len(known) > 12 else "") or "none"
     raise MethodError(
-        f"{stem}: `maps` {maps}: name 1 to {MOST_PANELS} endmembers, classes or bands, with commas between, or {ALL}; there are {some}"
+        f"{stem}: `maps` {maps}: name 1 to {MOST_PANELS} endmembers, classes or bands, with commas between, or {ALL}; "
+        f"there are {some}"
     )
 
 

@@ -36,16 +36,24 @@ class SpectrumLine(NamedTuple):
 
 
 def plot(
-    sources: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], out: str | os.PathLike[str], *, at: Sequence[str] = (),
-    select: str | None = None, maps: str | Sequence[str] | None = None, stretch: str | Sequence[float] | None = None,
-    width: float | None = None, dpi: int | None = None, cube: str | os.PathLike[str] | None = None, overwrite: bool = False,
+    sources: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    at: Sequence[str] = (),
+    select: str | None = None,
+    maps: str | Sequence[str] | None = None,
+    stretch: str | Sequence[float] | None = None,
+    width: float | None = None,
+    dpi: int | None = None,
+    cube: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
     **reading: Any,
-) -> Path:  # fmt: skip
+) -> Path:
     """Draw spectra of libraries, runs and pixels, or maps of a run.
 
-    Spectra are those of libraries; the endmembers of finished runs; with ``at`` pixels of cubes or, of runs, as measured and modelled.
-    Maps are panels of one scale with a colour bar; pixels without a value are hatched. Where the scene's coordinates are lengths there
-    are a scale bar and north, which need rasterio.
+    Spectra are those of libraries; the endmembers of finished runs; with ``at`` pixels of cubes or, of runs, as
+    measured and modelled. Maps are panels of one scale with a colour bar; pixels without a value are hatched. Where the
+    scene's coordinates are lengths there are a scale bar and north, which need rasterio.
 
     Parameters
     ----------
@@ -58,11 +66,11 @@ def plot(
     select : str, optional
         Which spectra of libraries, as for `unmix.run`.
     maps : str or sequence of str, optional
-        Draw the maps of these endmembers or classes of one run, or bands of one raster that no run wrote; in a str, commas are between
-        them, or it is ``all``.
+        Draw the maps of these endmembers or classes of one run, or bands of one raster that no run wrote; in a str,
+        commas are between them, or it is ``all``.
     stretch : str or sequence of float, optional
-        Values of the first and the last colour of maps, ``LOW,HIGH``; default 0 and 1, of a raster the percentiles 0.5 and 99.5, or
-        as far below as above 0. The colour bar shows where values are beyond.
+        Values of the first and the last colour of maps, ``LOW,HIGH``; default 0 and 1, of a raster the percentiles 0.5
+        and 99.5, or as far below as above 0. The colour bar shows where values are beyond.
     width : float, optional
         Width of the picture, mm; default 228.6, of maps 170.
     dpi : int, optional
@@ -82,8 +90,8 @@ def plot(
     Raises
     ------
     MethodError
-        Where matplotlib is missing, ``out`` has another ending, a pixel is not ``LINE,SAMPLE``, there are too many spectra, no such
-        maps, or the picture has no room for them.
+        Where matplotlib is missing, ``out`` has another ending, a pixel is not ``LINE,SAMPLE``, there are too many
+        spectra, no such maps, or the picture has no room for them.
     LibraryError, CubeError
         Where a source cannot be read, or has no such pixel.
     OutputError
@@ -135,9 +143,14 @@ def plot(
 
 
 def maps_drawn(
-    path: Path, cube: str | os.PathLike[str] | None, maps: str | Sequence[str], target: Path, form: str, size: tuple[float, int],
+    path: Path,
+    cube: str | os.PathLike[str] | None,
+    maps: str | Sequence[str],
+    target: Path,
+    form: str,
+    size: tuple[float, int],
     stretch: str | Sequence[float] | None,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """Return maps of a run, or of a raster that no run wrote, as a picture."""
     run = FinishedRun.of_source(path, cube) if path.exists() else FinishedRun.of(path, cube)
     scale = None if stretch is None else stretch_of(stretch)

@@ -19,20 +19,28 @@ from unmix_cli import options
     type=float,
     metavar="F",
 )
-@options.value("--map kind", "The map.  [default: that of the file named, else abundance, or fraction if a run has none]",
-               type=("abundance", "fraction", "mass"))  # fmt: skip
+@options.value(
+    "--map kind",
+    "The map.  [default: that of the file named, else abundance, or fraction if a run has none]",
+    type=("abundance", "fraction", "mass"),
+)
 @options.value("--by", "Add up the endmembers of each class first.", type=("class",))
-@options.value("-o --out", "Also write a page with scatter plots, .html, or the table, .csv, and beside it NAME_plots.csv.",
-               type=options.Local(dir_okay=False), metavar="FILE")  # fmt: skip
+@options.value(
+    "-o --out",
+    "Also write a page with scatter plots, .html, or the table, .csv, and beside it NAME_plots.csv.",
+    type=options.Local(dir_okay=False),
+    metavar="FILE",
+)
 @options.flag("--overwrite", "Replace that file if it exists.")
 @options.as_json
 @options.logs
 def command(run: Path, plots: Path, as_json: bool, **settings: Any) -> None:
     """Compare the maps of a finished run, whose outputs' names begin with STEM, with fractions measured on the ground.
 
-    PLOTS.csv has a row for each plot: line and sample, x and y (easting and northing) in the scene's coordinates, or lon and lat; a
-    column for each endmember or class, by its name (grass, grass_pct); and perhaps its name, plot. Prints R² (one less the squared
-    errors over the variance of what was measured), RMSE, MAE, bias (mapped less measured) and slope for each column.
+    PLOTS.csv has a row for each plot: line and sample, x and y (easting and northing) in the scene's coordinates, or
+    lon and lat; a column for each endmember or class, by its name (grass, grass_pct); and perhaps its name, plot.
+    Prints R² (one less the squared errors over the variance of what was measured), RMSE, MAE, bias (mapped less
+    measured) and slope for each column.
     """
     from unmix import validate
 

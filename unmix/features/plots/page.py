@@ -6,9 +6,13 @@ from ...pages.parts import SQUARE, document, square_chart, table, text
 
 # The numbers of a pair: title, key and form.
 NUMBERS = (
-    ("plots", "n", "{}"), ("R²", "r2", "{:.3f}"), ("RMSE", "rmse", "{:.4f}"), ("MAE", "mae", "{:.4f}"), ("bias", "bias", "{:+.4f}"),
+    ("plots", "n", "{}"),
+    ("R²", "r2", "{:.3f}"),
+    ("RMSE", "rmse", "{:.4f}"),
+    ("MAE", "mae", "{:.4f}"),
+    ("bias", "bias", "{:+.4f}"),
     ("slope", "slope", "{:.3f}"),
-)  # fmt: skip
+)
 
 
 def rows_of(found: dict[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
@@ -45,13 +49,22 @@ def page_of_plots(found: dict[str, Any]) -> str:
         points = [(row["measured"], row["mapped"]) for row in found["rows"] if row["name"] == pair["name"]]
         if points:
             figures.append(scatter(text(pair["name"]), points))
-    window, left = found["window"], [f"{len(found[key])} {said}" for key, said in (("outside", "outside of the scene"),
-                                     ("nodata", "without values in the maps")) if found[key]]  # fmt: skip
+    window, left = (
+        found["window"],
+        [
+            f"{len(found[key])} {said}"
+            for key, said in (("outside", "outside of the scene"), ("nodata", "without values in the maps"))
+            if found[key]
+        ],
+    )
     size = "a pixel each" if window == 1 else f"the mean of {window} × {window} pixels each"
     used = f"{found['used']} of {found['plots']} plots, {size}" + (f"; {', '.join(left)}" if left else "")
-    body = "\n".join([
-        f"<h1>{text(found['run'])} at the plots of {text(found['table'])}</h1>", f"<p>{used}</p>",
-        table([text(title) for title in titles], [[text(cell) for cell in row] for row in rows], 1),
-        f'<h2>Mapped over measured</h2><div class="maps">{"".join(figures)}</div>',
-    ])  # fmt: skip
+    body = "\n".join(
+        [
+            f"<h1>{text(found['run'])} at the plots of {text(found['table'])}</h1>",
+            f"<p>{used}</p>",
+            table([text(title) for title in titles], [[text(cell) for cell in row] for row in rows], 1),
+            f'<h2>Mapped over measured</h2><div class="maps">{"".join(figures)}</div>',
+        ]
+    )
     return document("unmix validate", body)

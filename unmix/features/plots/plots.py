@@ -29,10 +29,15 @@ LEAST_WITH_VALUES = 0.5
 LARGEST_FRACTION = 2.0
 # Above this a number is no fraction in any unit; squares of such numbers are still numbers.
 NO_FRACTION = 1e12
-# The columns that say where a plot is, the first pair that is there, and which of three ways it is: line and sample, or across and up.
+# The columns that say where a plot is, the first pair that is there, and which of three ways it is: line and sample, or
+# across and up.
 PLACES = {
-    ("line", "sample"): "line", ("x", "y"): "x", ("easting", "northing"): "x", ("lon", "lat"): "lon", ("longitude", "latitude"): "lon",
-}  # fmt: skip
+    ("line", "sample"): "line",
+    ("x", "y"): "x",
+    ("easting", "northing"): "x",
+    ("lon", "lat"): "lon",
+    ("longitude", "latitude"): "lon",
+}
 # Words beside the name of a material in the heading of a column, and of these such as say that it is in per cent.
 PER_CENT = {"pct", "percent", "perc", "%"}
 BESIDE_NAMES = PER_CENT | {"cover", "fraction", "frac", "share", "abundance", "per", "cent"}
@@ -58,9 +63,16 @@ class Plots(NamedTuple):
 
 
 def validate(
-    run: str | os.PathLike[str], plots: str | os.PathLike[str], *, window: int = 1, scale: float | None = None, kind: str | None = None,
-    by: str | None = None, out: str | os.PathLike[str] | None = None, overwrite: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+    run: str | os.PathLike[str],
+    plots: str | os.PathLike[str],
+    *,
+    window: int = 1,
+    scale: float | None = None,
+    kind: str | None = None,
+    by: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
     """Compare the maps of a finished run, or a raster of fractions, with fractions that were measured on the ground.
 
     Parameters
@@ -68,10 +80,10 @@ def validate(
     run : path-like
         The beginning of a run's outputs' names, or one of these outputs.
     plots : path-like
-        A CSV table with a plot in each row: columns ``line`` and ``sample`` (from 0, in the whole scene), ``x`` and ``y``, or
-        ``easting`` and ``northing`` (in the scene's coordinate system), or ``lon`` and ``lat`` (degrees, WGS 84); a column
-        with the fraction of each endmember or class, by its name, perhaps with a word beside it (``grass_pct``, ``Oak cover``); and
-        perhaps ``plot``, its name. A cell may be empty.
+        A CSV table with a plot in each row: columns ``line`` and ``sample`` (from 0, in the whole scene), ``x`` and
+        ``y``, or ``easting`` and ``northing`` (in the scene's coordinate system), or ``lon`` and ``lat`` (degrees, WGS
+        84); a column with the fraction of each endmember or class, by its name, perhaps with a word beside it
+        (``grass_pct``, ``Oak cover``); and perhaps ``plot``, its name. A cell may be empty.
     window : int
         Pixels along a side of the square around the place that are averaged: 1, 3, 5, …
     scale : float, optional
@@ -81,28 +93,28 @@ def validate(
     by : {"class"}, optional
         Add up the endmembers of each class first.
     out : path-like, optional
-        A page, .html, with a scatter plot for each pair; or a table of the errors, .csv, and beside it, ``NAME_plots.csv``, measured
-        and mapped fractions of each plot.
+        A page, .html, with a scatter plot for each pair; or a table of the errors, .csv, and beside it,
+        ``NAME_plots.csv``, measured and mapped fractions of each plot.
     overwrite : bool
         Replace that file if it exists.
 
     Returns
     -------
     dict
-        ``plots``: their number; ``used``: those with a place and values in the maps; ``outside`` and ``nodata``: names of plots beyond
-        the scene, or less than half of whose pixels have values; ``window``; ``unmatched``: columns that are no map of the run;
-        ``empty``: names of plots without a value, by column;
-        ``pairs``: for each column ``name``, ``n``, ``r2`` (one less the squared errors over the variance of what was measured),
-        ``rmse``, ``mae``, ``bias`` (mapped less measured, mean), ``slope`` (by which the map grows with what was measured);
-        ``rows``: a dict for each plot and column: ``plot``, ``name``, ``measured``, ``mapped``.
+        ``plots``: their number; ``used``: those with a place and values in the maps; ``outside`` and ``nodata``: names
+        of plots beyond the scene, or less than half of whose pixels have values; ``window``; ``unmatched``: columns
+        that are no map of the run; ``empty``: names of plots without a value, by column;
+        ``pairs``: for each column ``name``, ``n``, ``r2`` (one less the squared errors over the variance of what was
+        measured), ``rmse``, ``mae``, ``bias`` (mapped less measured, mean), ``slope`` (by which the map grows with what
+        was measured); ``rows``: a dict for each plot and column: ``plot``, ``name``, ``measured``, ``mapped``.
 
     Raises
     ------
     OutputError
         Where there is no such run or map, or the file exists or cannot be written.
     InputError
-        Where the table has no places, no column with the name of a map, or a cell that is no number; where no plot can be compared;
-        or the scene has no place on a map and the table coordinates.
+        Where the table has no places, no column with the name of a map, or a cell that is no number; where no plot can
+        be compared; or the scene has no place on a map and the table coordinates.
     MethodError
         Where a parameter is out of range.
     """
@@ -138,18 +150,30 @@ def validate(
     if most > LARGEST_FRACTION:
         log.warning(f"{plots}: measured fractions reach {most:.3g}; are they in per cent? Then give `scale` 100")
     found: dict[str, Any] = {
-        "run": str(run), "table": str(plots), "plots": len(lines), "used": int(has_values.sum()), "window": window,
+        "run": str(run),
+        "table": str(plots),
+        "plots": len(lines),
+        "used": int(has_values.sum()),
+        "window": window,
         "outside": [table.names[n] for n in np.flatnonzero(~inside)],
-        "nodata": [table.names[n] for n in np.flatnonzero(inside & ~has_values)], "unmatched": unmatched,
+        "nodata": [table.names[n] for n in np.flatnonzero(inside & ~has_values)],
+        "unmatched": unmatched,
         "empty": {
-            table.columns[c]: [table.names[n] for n in np.flatnonzero(has_values & np.isnan(measured[:, c]))] for c, _ in pairs
+            table.columns[c]: [table.names[n] for n in np.flatnonzero(has_values & np.isnan(measured[:, c]))]
+            for c, _ in pairs
         },
         "pairs": [errors_of_plots(table.columns[c], measured[:, c], mapped[:, b]) for c, b in pairs],
         "rows": [
-            {"plot": table.names[n], "name": table.columns[c], "measured": float(measured[n, c]), "mapped": float(mapped[n, b])}
-            for c, b in pairs for n in np.flatnonzero(has_values & ~np.isnan(measured[:, c]))
+            {
+                "plot": table.names[n],
+                "name": table.columns[c],
+                "measured": float(measured[n, c]),
+                "mapped": float(mapped[n, b]),
+            }
+            for c, b in pairs
+            for n in np.flatnonzero(has_values & ~np.isnan(measured[:, c]))
         ],
-    }  # fmt: skip
+    }
     if not found["rows"]:
         raise InputError(
             f"{plots}: no plot has values in the maps of {run}: {counted(len(found['outside']), 'plot')} outside"
@@ -296,7 +320,11 @@ def errors_of_plots(name: str, measured: np.ndarray, mapped: np.ndarray) -> dict
     squares = float(np.square(b - b.mean()).sum())
     varies = n > 1 and squares > LEAST_VARIANCE * float(np.square(b).sum())
     return {
-        "name": name, "n": n, "r2": float(1 - np.square(d).sum() / squares) if varies else None,
-        "rmse": float(np.sqrt(np.square(d).mean())), "mae": float(np.abs(d).mean()), "bias": float(d.mean()),
+        "name": name,
+        "n": n,
+        "r2": float(1 - np.square(d).sum() / squares) if varies else None,
+        "rmse": float(np.sqrt(np.square(d).mean())),
+        "mae": float(np.abs(d).mean()),
+        "bias": float(d.mean()),
         "slope": float(1 + (d * (b - b.mean())).sum() / squares) if varies else None,
-    }  # fmt: skip
+    }

@@ -23,7 +23,8 @@ TOGETHER = 16384
 
 @dataclass(frozen=True)
 class Ranges:
-    """The least and the largest value of each quantity over all mixtures that fit; NaN where a pixel has no value in a band.
+    """The least and the largest value of each quantity over all mixtures that fit; NaN where a pixel has no value in a
+    band.
 
     Attributes
     ----------
@@ -32,8 +33,8 @@ class Ranges:
     lower, upper : arrays (..., quantities), float64
         Proved: no mixture that fits has less, or more; rounding is included.
     lower_reached, upper_reached : arrays (..., quantities), float64
-        The ends that some mixture reaches: the true ends lie between these and the proved ones. Fractions of a pixel whose best
-        mixture is dark are NaN, and from 0 to 1 where a dark mixture fits.
+        The ends that some mixture reaches: the true ends lie between these and the proved ones. Fractions of a pixel
+        whose best mixture is dark are NaN, and from 0 to 1 where a dark mixture fits.
     limit : array (...), float64
         The largest RMSE of a mixture that fits; of the bands divided by their noise, where that is given.
     """
@@ -47,14 +48,23 @@ class Ranges:
 
 
 def ranges(
-    Y: np.ndarray, E: np.ndarray, classes: Sequence[str] | None = None, *, method: str = "nnls", within: float | None = None,
-    confidence: float | None = None, simultaneous: bool = False, noise: Any = None, normalize: str = "none",
+    Y: np.ndarray,
+    E: np.ndarray,
+    classes: Sequence[str] | None = None,
+    *,
+    method: str = "nnls",
+    within: float | None = None,
+    confidence: float | None = None,
+    simultaneous: bool = False,
+    noise: Any = None,
+    normalize: str = "none",
     threads: int | None = None,
-) -> Ranges:  # fmt: skip
-    """Find the least and the largest value of abundances, or of their sums by class, over all mixtures that fit a pixel.
+) -> Ranges:
+    """Find the least and the largest value of abundances, or of their sums by class, over all mixtures that fit a
+    pixel.
 
-    A mixture fits if its misfit ``½ |y − E a|²`` is at most ρ, by one of two measures: ``within`` is a statement about the library
-    alone, ``confidence`` one about noise.
+    A mixture fits if its misfit ``½ |y − E a|²`` is at most ρ, by one of two measures: ``within`` is a statement about
+    the library alone, ``confidence`` one about noise.
 
     Parameters
     ----------
@@ -69,14 +79,16 @@ def ranges(
     within : float, optional
         A mixture fits if its RMSE is at most that of the best one plus this, above 0, in the unit of Y.
     confidence : float, optional
-        A mixture fits if ``|r|²``, r in units of the noise, is at most that of the best one plus a limit: intervals of this
-        confidence, one at a time, where noise is normal and the library is right. The limit is that of χ² with one degree of freedom
-        where all abundances exceed three of their standard deviations; else it is simulated, with those that do not at 0.
+        A mixture fits if ``|r|²``, r in units of the noise, is at most that of the best one plus a limit: intervals of
+        this confidence, one at a time, where noise is normal and the library is right. The limit is that of χ² with one
+        degree of freedom where all abundances exceed three of their standard deviations; else it is simulated, with
+        those that do not at 0.
     simultaneous : bool
-        A mixture then fits if ``|r|²`` is at most the quantile of χ² with L degrees of freedom: all ranges of a pixel hold together.
-        They are wider, and NaN where no mixture fits.
+        A mixture then fits if ``|r|²`` is at most the quantile of χ² with L degrees of freedom: all ranges of a pixel
+        hold together. They are wider, and NaN where no mixture fits.
     noise : float or array-like of shape (L,), optional
-        Standard deviation of each band's noise, in the unit of Y; ``confidence`` needs it, and ``within`` is then in its unit.
+        Standard deviation of each band's noise, in the unit of Y; ``confidence`` needs it, and ``within`` is then in
+        its unit.
     normalize : {"none", "sum", "length", "max"}
         For nnls and pcls: the ranges of fractions, as `unmix.solve` has them.
     threads : int, optional
@@ -95,10 +107,10 @@ def ranges(
 
     Notes
     -----
-    With c the quantity and ``q(μ)`` the least of ``½ |y − E a|² − μ cᵀa`` over all mixtures, ``cᵀa ≤ (ρ − q(μ)) / μ`` for every mixture
-    that fits and every μ > 0 (weak duality; O'Leary and Rust 1986). The best μ is where the misfit reaches ρ: one root a bound. q is
-    bounded from below by a dual point made of the residual, rounding included. Fractions are bounded by ``cᵀa − t wᵀa``, at the t
-    where its largest value is 0.
+    With c the quantity and ``q(μ)`` the least of ``½ |y − E a|² − μ cᵀa`` over all mixtures, ``cᵀa ≤ (ρ − q(μ)) / μ``
+    for every mixture that fits and every μ > 0 (weak duality; O'Leary and Rust 1986). The best μ is where the misfit
+    reaches ρ: one root a bound. q is bounded from below by a dual point made of the residual, rounding included.
+    Fractions are bounded by ``cᵀa − t wᵀa``, at the t where its largest value is 0.
 
     Examples
     --------

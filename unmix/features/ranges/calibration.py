@@ -1,10 +1,11 @@
 """Calibrate which mixtures fit at a confidence: how far above the best misfit, for what a pixel surely holds.
 
-Where all abundances are free, the misfit of the truth is above that of the best mixture by χ² of one degree of freedom, one range at a
-time. Where some are 0 it is not (the "Burrus conjecture" is false: Batlle, Patil, Stanley, Kuusela 2023): the best mixture gains from
-each spectrum that is not there, and with 25 alike a limit for 95 % holds 70 %. So the quantile is simulated, near a truth that has the
-spectra whose abundances are clearly above 0, and 0 of all others; of a sum also near one that has all of its spectra, for no data tell
-a class that is spread over its spectra, each below its noise, from one that is not there.
+Where all abundances are free, the misfit of the truth is above that of the best mixture by χ² of one degree of freedom,
+one range at a time. Where some are 0 it is not (the "Burrus conjecture" is false: Batlle, Patil, Stanley, Kuusela
+2023): the best mixture gains from each spectrum that is not there, and with 25 alike a limit for 95 % holds 70 %. So
+the quantile is simulated, near a truth that has the spectra whose abundances are clearly above 0, and 0 of all others;
+of a sum also near one that has all of its spectra, for no data tell a class that is spread over its spectra, each below
+its noise, from one that is not there.
 """
 
 import itertools
@@ -22,12 +23,14 @@ from .mixtures import problem_of
 SURE = 3.0
 # Abundances below this share of the largest do not count as a pixel's support.
 SMALLEST_SHARE = 1e-6
-# Quantiles that a library may need, at most: a truth has just the clearest spectra of a pixel, as many as that allows, which makes the
-# limit wider where it has more. 390 of nine spectra take 3 s.
+# Quantiles that a library may need, at most: a truth has just the clearest spectra of a pixel, as many as that allows,
+# which makes the limit wider where it has more. 390 of nine spectra take 3 s.
 MOST_QUANTILES = 400
-# Directions of noise that are drawn for a truth: up to so many, and fewer where solving takes longer, but so many at least.
+# Directions of noise that are drawn for a truth: up to so many, and fewer where solving takes longer, but so many at
+# least.
 MOST_DIRECTIONS, DIRECTIONS_BY_SPECTRA, FEWEST_DIRECTIONS = 1000, 64_000, 250
-# Standard errors of the simulated share that are added to it: with 1000 directions of 25 spectra one is half a per cent.
+# Standard errors of the simulated share that are added to it: with 1000 directions of 25 spectra one is half a per
+# cent.
 STANDARD_ERRORS = 2.0
 # The remainder of a spectrum, as a share of its length, below which it is a mixture of those that have any sign.
 LARGEST_DEPENDENT_REMAINDER = 1e-7
@@ -193,10 +196,11 @@ class Calibration:
 
 
 def changes_of_spectrum(R: np.ndarray, rows: list[np.ndarray], truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return what changes of a truth (P,) do to its spectrum, (d, k), and which (k,) may have any sign, if they are 0 in all rows.
+    """Return what changes of a truth (P,) do to its spectrum, (d, k), and which (k,) may have any sign, if they are 0
+    in all rows.
 
-    Each row is used to express a change of any sign by the others. A row without such a change holds all that it has at 0: where its
-    signs differ this is more than it says, and makes the limit wider.
+    Each row is used to express a change of any sign by the others. A row without such a change holds all that it has at
+    0: where its signs differ this is more than it says, and makes the limit wider.
     """
     M, rows, left = R, [row.astype(float) for row in rows], np.ones(R.shape[1], bool)
     for r, row in enumerate(rows):

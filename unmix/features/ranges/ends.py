@@ -1,12 +1,14 @@
-"""The end of a quantity of a pixel: the optimum of ``½|y − E a|² − μ cᵀa`` where its misfit reaches a limit, and the bound there.
+"""The end of a quantity of a pixel: the optimum of ``½|y − E a|² − μ cᵀa`` where its misfit reaches a limit, and the
+bound there.
 
-On a support the optimum is linear in μ, and its misfit in s = μ² with the slope ``κ/2``, κ = cᵀH c, H the inverse of the support's
-Gram matrix: so the s at which the misfit is the limit is known, and right if the support there is the same. Else the search goes on
-from there, between the nearest s on both sides (Markowitz 1952 follows the path from support to support, which takes longer code).
-Another module proves the end (`unmix.features.ranges.proof`): a search that goes wrong costs time, but no bound is wrong.
+On a support the optimum is linear in μ, and its misfit in s = μ² with the slope ``κ/2``, κ = cᵀH c, H the inverse of
+the support's Gram matrix: so the s at which the misfit is the limit is known, and right if the support there is the
+same. Else the search goes on from there, between the nearest s on both sides (Markowitz 1952 follows the path from
+support to support, which takes longer code). Another module proves the end (`unmix.features.ranges.proof`): a search
+that goes wrong costs time, but no bound is wrong.
 
-Where no ``(c − t w)ᵀa`` is above B, the fraction ``cᵀa / wᵀa`` is at most ``t + B / s``, s the least ``wᵀa``. The fraction at an end
-is the next t (Dinkelbach 1967), until it does not change: B is then rounding.
+Where no ``(c − t w)ᵀa`` is above B, the fraction ``cᵀa / wᵀa`` is at most ``t + B / s``, s the least ``wᵀa``. The
+fraction at an end is the next t (Dinkelbach 1967), until it does not change: B is then rounding.
 """
 
 from typing import Any, NamedTuple
@@ -34,7 +36,8 @@ NO_GROWTH = 1e-11
 FURTHER = 16.0
 # Corrections of an end by the residual of its bands; each gains as many digits as H has.
 CORRECTIONS = 3
-# How a search ends: at the limit; where the quantity cannot change further, below it; or nowhere, and another search has to.
+# How a search ends: at the limit; where the quantity cannot change further, below it; or nowhere, and another search
+# has to.
 REACHED, EXHAUSTED, LOST = 0, 1, 2
 # The rows of ``ends``: μ, ρ, t, how the search ended; the quantity and the weights there, and of the best mixture.
 MU, RHO, SHARE, HOW, VALUE, TOTAL, START, START_TOTAL = range(8)
@@ -99,9 +102,17 @@ def new_end_scratch(L: int, P: int) -> EndScratch:
     """Allocate the scratch for L bands and P endmembers."""
     work = Work(*np.empty((6, P)), *np.empty((3, P, P)), *np.zeros((2, P), np.int64))
     return EndScratch(
-        work, np.empty((P, P)), np.zeros(P, np.int64), np.empty(P), *np.empty((2, L)), np.empty((_width, P)), np.empty(P),
-        np.empty((2, P)), proof.new_scratch(L, P, ENDS), np.empty(_width),
-    )  # fmt: skip
+        work,
+        np.empty((P, P)),
+        np.zeros(P, np.int64),
+        np.empty(P),
+        *np.empty((2, L)),
+        np.empty((_width, P)),
+        np.empty(P),
+        np.empty((2, P)),
+        proof.new_scratch(L, P, ENDS),
+        np.empty(_width),
+    )
 
 
 @compiled
@@ -359,8 +370,8 @@ def bound(given, mixtures, pixels, quantities, weights, most, scratch, found):
         The largest ``cᵀa`` of any mixture, whether it fits or not.
     scratch : EndScratch
     found : array (2, 2, n, k), float64
-        First axis: the bounds that are proved, then the values that mixtures reach; second: `UPWARDS`, then `DOWNWARDS` with the other
-        sign.
+        First axis: the bounds that are proved, then the values that mixtures reach; second: `UPWARDS`, then `DOWNWARDS`
+        with the other sign.
     """
     numbers, is_fraction = scratch.signed, len(weights) > 0
     for first in range(0, len(pixels.Y), _width):

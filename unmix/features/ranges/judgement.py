@@ -10,7 +10,8 @@ from ...runs.record.fit import in_percent
 
 # A class may be much of a pixel where its upper end is above this.
 MUCH = np.float32(0.1)
-# The least share of the pixels in which two classes cannot be told apart, for the record; and how many pairs and classes are said.
+# The least share of the pixels in which two classes cannot be told apart, for the record; and how many pairs and
+# classes are said.
 LEAST_SHARE, MOST_SAID = 0.05, 3
 
 
@@ -29,9 +30,9 @@ def ranges_of(values: np.ndarray, names: Sequence[str], limit: str) -> dict[str,
     Returns
     -------
     dict
-        ``limit``; ``each``: for each class the share of the pixels with ranges in which it may be absent, and its mean width;
-        ``alike``: pairs of classes with the share of the pixels in which each may be absent and each above 0.1, most frequent first;
-        ``said``, that in words.
+        ``limit``; ``each``: for each class the share of the pixels with ranges in which it may be absent, and its mean
+        width; ``alike``: pairs of classes with the share of the pixels in which each may be absent and each above 0.1,
+        most frequent first; ``said``, that in words.
     """
     k = len(names)
     absent, width, alike, known = np.zeros(k), np.zeros(k), np.zeros((k, k)), 0

@@ -9,7 +9,8 @@ from ...errors import MethodError
 if TYPE_CHECKING:
     import numpy as np
 
-# The share of a pixel's length up to which residuals always fit: below it what is proved of a pixel without noise is rounding.
+# The share of a pixel's length up to which residuals always fit: below it what is proved of a pixel without noise is
+# rounding.
 ALWAYS_FITS = 1e-8
 # The largest RMSE above the best, whose square is a number, and the largest confidence, whose quantile is one.
 LARGEST_WITHIN, LARGEST_CONFIDENCE = 1e140, 1.0 - 1e-12
@@ -24,11 +25,11 @@ class FitLimit:
     within : float or None
         An RMSE above that of the best mixture.
     confidence : float or None
-        A share: |r|² of the bands in units of their noise may be above that of the best mixture by a limit that holds it
-        (`calibration.Calibration`).
+        A share: |r|² of the bands in units of their noise may be above that of the best mixture by a limit that holds
+        it (`calibration.Calibration`).
     simultaneous : bool
-        Whether |r|² may instead be up to the quantile of χ² with a degree of freedom for each band: all ranges of a pixel then hold
-        together, and there may be no mixture that fits.
+        Whether |r|² may instead be up to the quantile of χ² with a degree of freedom for each band: all ranges of a
+        pixel then hold together, and there may be no mixture that fits.
     best : str
         The mixture whose RMSE ``within`` is above, in words.
 

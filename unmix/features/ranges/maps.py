@@ -41,7 +41,8 @@ class RangeMap:
     Parameters
     ----------
     problem : Problem
-        Of nnls, fcls or pcls, with the noise of its bands, or of each pixel's, or None to take it, white, from each pixel's residual.
+        Of nnls, fcls or pcls, with the noise of its bands, or of each pixel's, or None to take it, white, from each
+        pixel's residual.
     sums : ClassSums
         The sums whose ranges are wanted, each of one endmember for those of abundances.
     limit : FitLimit
@@ -136,7 +137,8 @@ class RangeMap:
             best = self.mixtures.solve_each(Y[part], noise[part])
             for n, (y, deviations, a) in enumerate(zip(Y[part], noise[part], best), begin):
                 mixtures, y, a = self.mixtures.over(deviations), (y / deviations)[None], a[None]
-                # Near the same truths limits hardly depend on how noise is spread over bands: by that of the pixel's mean.
+                # Near the same truths limits hardly depend on how noise is spread over bands: by that of the pixel's
+                # mean.
                 sigma = np.sqrt(np.square(deviations).mean())
                 pixels = mixtures.pixels(y, a, partial(self.limit.most, L=Y.shape[1], above=self.above(a, sigma)))
                 found[:, [n]] = mixtures.ends(pixels, self.quantities, self.weights)
@@ -162,7 +164,8 @@ class ModelRanges(MapOfModels):
         refused = count_refused(problem.models)
         if refused:
             log.warning(
-                f"{problem.endmembers.source}: the mixtures of {refused} models are not in `ranges`, for their spectra are too alike; "
+                f"{problem.endmembers.source}: the mixtures of {refused} models are not in `ranges`, for their spectra "
+                "are too alike; "
                 "prune the library"
             )
 
@@ -187,9 +190,15 @@ class ModelRanges(MapOfModels):
                 fractions /= fractions.sum(axis=1, keepdims=True)
         lower, upper = np.empty(fractions.shape), np.empty(fractions.shape)
         ranges_function()(
-            without_limits(self.problem.models), chosen.U, chosen.squares, chosen.bounds, fractions,
-            new_reach(self.kind, k, self.sums.normalized), lower, upper,
-        )  # fmt: skip
+            without_limits(self.problem.models),
+            chosen.U,
+            chosen.squares,
+            chosen.bounds,
+            fractions,
+            new_reach(self.kind, k, self.sums.normalized),
+            lower,
+            upper,
+        )
         if self.sums.normalized:  # a pixel without light: shade alone fits, and any fractions near it
             dark = ~np.isfinite(fractions).all(axis=1) & (chosen.squares <= chosen.bounds)
             lower[dark], upper[dark] = 0.0, 1.0

@@ -27,10 +27,12 @@ PART_PIXELS = 512
 CUSHION = 32
 # The gap of a fraction above which its path counts as lost.
 LOOSE = 1e-3
-# The largest residual of ``Eᵀu = c``, of quantities that are 0 and 1, above which the spectra count as dependent: u is then so long
-# that to round ``y + μ u`` moves an end. (With 1e-6 near-copies had ends 0.02 outside on some processors, and now 3e-6.)
+# The largest residual of ``Eᵀu = c``, of quantities that are 0 and 1, above which the spectra count as dependent: u is
+# then so long that to round ``y + μ u`` moves an end. (With 1e-6 near-copies had ends 0.02 outside on some processors,
+# and now 3e-6.)
 LARGEST_REMAINDER = 1e-10
-# Solutions by which a sum is brought to one, at most, and the least by which it may be taken to grow with what draws it.
+# Solutions by which a sum is brought to one, at most, and the least by which it may be taken to grow with what draws
+# it.
 MOST_TURNS, LEAST_SLOPE = 12, 1e-3
 
 
@@ -45,7 +47,8 @@ def sums_of_lines(a: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 class MixturePixels(NamedTuple):
-    """Pixels (n, L), their best mixtures (n, P), the misfits of these and the largest misfit of a mixture that fits, (n,).
+    """Pixels (n, L), their best mixtures (n, P), the misfits of these and the largest misfit of a mixture that fits,
+    (n,).
 
     Neither misfit is too small for rounding: see `Mixtures.pixels`.
     """
@@ -68,8 +71,8 @@ class Mixtures:
     threads : int, optional
         Default is all.
     direction : array (L,), float64, optional
-        A vector with a positive product with all spectra, where there is no sum; default is the one with the largest least product with
-        spectra of length one: the shortest vector of their hull.
+        A vector with a positive product with all spectra, where there is no sum; default is the one with the largest
+        least product with spectra of length one: the shortest vector of their hull.
 
     Raises
     ------
@@ -124,9 +127,10 @@ class Mixtures:
     def pixels(self, Y: np.ndarray, best: np.ndarray, limit: Callable[[np.ndarray], np.ndarray]) -> "MixturePixels":
         """Return pixels (n, L) with their best mixtures (n, P), and which mixtures fit.
 
-        ``limit`` returns the largest |r|² of a mixture that fits for the |r|² of the best one, (n,), and grows with it. The mixture at
-        hand is not quite the best, its sum is one but for rounding, and so is its misfit: all is paid for, since with little noise,
-        or a narrow limit, it matters. Residuals of `ALWAYS_FITS` of a pixel's length always fit.
+        ``limit`` returns the largest |r|² of a mixture that fits for the |r|² of the best one, (n,), and grows with it.
+        The mixture at hand is not quite the best, its sum is one but for rounding, and so is its misfit: all is paid
+        for, since with little noise, or a narrow limit, it matters. Residuals of `ALWAYS_FITS` of a pixel's length
+        always fit.
         """
         if self.has_sum:  # of nearly equal spectra the sum is off by up to 1e-10
             best = best / best.sum(axis=1, keepdims=True)
@@ -169,8 +173,8 @@ class Mixtures:
     def solver_of(self, c: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         """Return ``solve(Y, mu)``: the abundances (n, P) at the optimum of the programme, μ (n,).
 
-        With a ≥ 0 alone, ``a / μ`` is the optimum for ``y / μ`` with the penalty −c; else a is that for ``y + μ u``, ``Eᵀu = c``.
-        Spectra may depend on each other such that no u is.
+        With a ≥ 0 alone, ``a / μ`` is the optimum for ``y / μ`` with the penalty −c; else a is that for ``y + μ u``,
+        ``Eᵀu = c``. Spectra may depend on each other such that no u is.
         """
         if not self.has_sum:
             problem = replace(self.problem, penalty=-c)
@@ -185,8 +189,8 @@ class Mixtures:
     def solver_by_sums(self, M: np.ndarray, c: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         """Return the same for any spectra less their mean, M (L, P).
 
-        A band of constant height draws a sum under a ≥ 0 to its value in the pixel. Where the sum comes out as one, the optimum is that
-        under the sum: the band's dual is the same for all spectra.
+        A band of constant height draws a sum under a ≥ 0 to its value in the pixel. Where the sum comes out as one, the
+        optimum is that under the sum: the band's dual is the same for all spectra.
         """
         height = float(np.linalg.norm(M)) or 1.0
         problem = replace(problem_of(np.vstack([M, np.full(len(c), height)]), False), penalty=-c)
@@ -244,7 +248,8 @@ class Mixtures:
         return bound, misfits
 
     def ends(self, pixels: MixturePixels, quantities: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-        """Return the ends of quantities: proved lower and upper ones, then the lower and upper ones that mixtures reach.
+        """Return the ends of quantities: proved lower and upper ones, then the lower and upper ones that mixtures
+        reach.
 
         Parameters
         ----------

@@ -1,9 +1,10 @@
 """Find the least and the largest fraction of each class over the mixtures of all models that fit a pixel.
 
-The mixtures of a model, ``x = x* + D z`` with ``|z|² <= room``, fill an ellipsoid around its unconstrained optimum, of which the limits
-``exact`` leave the part with x >= 0 and a sum of at most one. A fraction is extreme inside of a face of that part, and is then
-extreme on the whole plane of the face. The face of a spectrum whose fraction is 0 belongs to a smaller model, which is looked at as
-well. So each model has two planes, of a free sum and of a sum of one, on which extremes have closed forms; one counts if it is inside.
+The mixtures of a model, ``x = x* + D z`` with ``|z|² <= room``, fill an ellipsoid around its unconstrained optimum, of
+which the limits ``exact`` leave the part with x >= 0 and a sum of at most one. A fraction is extreme inside of a face
+of that part, and is then extreme on the whole plane of the face. The face of a spectrum whose fraction is 0 belongs to
+a smaller model, which is looked at as well. So each model has two planes, of a free sum and of a sum of one, on which
+extremes have closed forms; one counts if it is inside.
 """
 
 import functools
@@ -18,8 +19,8 @@ from ...solvers.pixels.mesma.rivals import above
 from ...solvers.pixels.mesma.solution import solution_of
 from ...solvers.pixels.mesma.tables import Models
 
-# By how much a fraction may be beyond a limit, and ends are moved outwards, for the rounding of mixtures; `roundings_of` adds to it
-# where spectra of a model are alike, or dark.
+# By how much a fraction may be beyond a limit, and ends are moved outwards, for the rounding of mixtures;
+# `roundings_of` adds to it where spectra of a model are alike, or dark.
 LARGEST_ROUNDING = 1e-9
 # The share of the length of a fraction's row of D below which it does not change on a plane.
 SMALLEST_CHANGE = 1e-12
@@ -54,9 +55,16 @@ def new_reach(kind: np.ndarray, classes: int, normalized: bool) -> Reach:
     """Allocate the scratch of a tile, for spectra of these classes."""
     w, n = WIDE.width, MOST_SPECTRA
     return Reach(
-        kind, normalized, np.empty(w), np.empty((classes, w)), np.empty((classes, w)), np.empty((n, n)),
-        *(np.empty(n) for _ in range(4)), np.empty(n, np.int64), *scan_scratch(len(kind)),
-    )  # fmt: skip
+        kind,
+        normalized,
+        np.empty(w),
+        np.empty((classes, w)),
+        np.empty((classes, w)),
+        np.empty((n, n)),
+        *(np.empty(n) for _ in range(4)),
+        np.empty(n, np.int64),
+        *scan_scratch(len(kind)),
+    )
 
 
 def without_limits(models: Models) -> Models:
@@ -95,10 +103,12 @@ def write_plane(models, reach, s, k, i, j, m, t_j, t_m):
 
 @inlined
 def roundings_of(models, reach, s, k, i, j, m):
-    """Return bounds of the rounding of a model's Gram-Schmidt coefficients, and of its mixtures' fractions for that of D.
+    """Return bounds of the rounding of a model's Gram-Schmidt coefficients, and of its mixtures' fractions for that of
+    D.
 
-    A product of unit spectrum and pixel is off by some (L + 16) units of rounding of |y|; elimination magnifies that by D, as it is for
-    unit spectra, at most. D itself is made of differences such as 1 − ρ², whose relative rounding grows with its square.
+    A product of unit spectrum and pixel is off by some (L + 16) units of rounding of |y|; elimination magnifies that by
+    D, as it is for unit spectra, at most. D itself is made of differences such as 1 − ρ², whose relative rounding grows
+    with its square.
     """
     lengths, magnified = models.lengths, 0.0
     for q in range(3):
@@ -113,8 +123,8 @@ def roundings_of(models, reach, s, k, i, j, m):
 def quotients_of(reach, c, total, room):
     """Return the two t at which ``(x_c − t Σx)² = room |D_c − t a|²``, and what multiplies t² in that.
 
-    There a plane of mixtures with the share t of the c-th spectrum touches the ellipsoid. They are its least and largest share where
-    that number is above 0, and else, where the ellipsoid has mixtures of sum 0, one of them may be.
+    There a plane of mixtures with the share t of the c-th spectrum touches the ellipsoid. They are its least and
+    largest share where that number is above 0, and else, where the ellipsoid has mixtures of sum 0, one of them may be.
     """
     D, a = reach.D, reach.a
     x, along, square, sums = reach.free[c], 0.0, 0.0, 0.0
@@ -152,7 +162,8 @@ def may_widen(reach, s, k, total, room, rounding):
 
 @inlined
 def move(reach, k, along, size, slack):
-    """Write to ``x`` the mixture that is ``size`` from it along a change of the coefficients (3,); return whether it is inside.
+    """Write to ``x`` the mixture that is ``size`` from it along a change of the coefficients (3,); return whether it is
+    inside.
 
     It is if no limit is broken by more than ``slack``.
     """

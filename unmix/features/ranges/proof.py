@@ -92,9 +92,10 @@ def prove_end_function(ops: Width) -> Any:
 
     It computes what ``dᵀa`` of no mixture with a misfit up to ρ exceeds, and the misfit, of each pixel of a tile.
 
-    Its abundances are nearly optimal for ``½|y − E a|² − μ dᵀa``, with d = quantity − t · weights, each number rounded twice. The dual
-    point is the residual; where the multiplier ``Eᵀr + μ d`` of an abundance is positive it is moved, or, under a constraint on the
-    sum, the largest is that constraint's. Errors of rounding are as in `unmix.certificate`.
+    Its abundances are nearly optimal for ``½|y − E a|² − μ dᵀa``, with d = quantity − t · weights, each number rounded
+    twice. The dual point is the residual; where the multiplier ``Eᵀr + μ d`` of an abundance is positive it is moved,
+    or, under a constraint on the sum, the largest is that constraint's. Errors of rounding are as in
+    `unmix.certificate`.
     """
     product, find_residuals, root = matrix_product_function(ops), residuals_function(ops), ops.root
     load, store, fma, select, broadcast = ops.load, ops.store, ops.fma, ops.select, ops.broadcast

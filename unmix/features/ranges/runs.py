@@ -19,26 +19,44 @@ class RangesSettings:
     """The options of `ranges`, but for `within`."""
 
     ranges: str | None = setting(
-        None, "values",
-        "Also write the least and the largest sum of each class, or abundance of each endmember, over all mixtures that fit a pixel, "
+        None,
+        "values",
+        "Also write the least and the largest sum of each class, or abundance of each endmember, over all mixtures "
+        "that fit a pixel, "
         "proved for these spectra: STEM_range. With `normalize` of fractions. Needs `confidence` or `within`.",
-        group="Outputs", before="within", choices=("class", "each"), methods=(*BOUNDED, "mesma"), solvers=EXACT,
+        group="Outputs",
+        before="within",
+        choices=("class", "each"),
+        methods=(*BOUNDED, "mesma"),
+        solvers=EXACT,
         excludes={"likelihood": ""}
         | dict.fromkeys(("l1", "tv", "laplacian", "allowed"), "which leaves mixtures out, and ranges are over all"),
-    )  # fmt: skip
+    )
     confidence: float | None = setting(
-        None, "values",
+        None,
+        "values",
         "For `ranges`: mixtures fit that `noise` allows with this confidence, such as 0.95, one range at a time.",
-        "C", group="Outputs", before="within", kind="number", noise="of pixels", needs=("ranges",),
-        excludes={"mesma": "whose models err by their library more than by noise; `within` says which mixtures `ranges` are over"}
+        "C",
+        group="Outputs",
+        before="within",
+        kind="number",
+        noise="of pixels",
+        needs=("ranges",),
+        excludes={
+            "mesma": "whose models err by their library more than by noise; `within` says which mixtures `ranges` are "
+            "over"
+        }
         | {"albedo": "which changes the noise of bands"},
-    )  # fmt: skip
+    )
     simultaneous: bool = setting(
-        False, "values",
+        False,
+        "values",
         "For `confidence`: all ranges of a pixel hold together; -9999 where no mixture fits.",
-        group="Outputs", before="within", needs=("ranges",),
+        group="Outputs",
+        before="within",
+        needs=("ranges",),
         excludes={"mesma": "whose `ranges` are over the mixtures that `within` allows"},
-    )  # fmt: skip
+    )
 
 
 def faults(options: Any) -> Iterator[str]:
@@ -68,7 +86,8 @@ class RangesOfScene(Part):
 
 
 OF_MODELS = (
-    "Also write the least and the largest fraction of each class over all mixtures of all models whose RMSE is at most `within` above "
+    "Also write the least and the largest fraction of each class over all mixtures of all models whose RMSE is at most "
+    "`within` above "
     "that of the chosen one: STEM_range."
 )
 MAP = OwnMap(

@@ -9,7 +9,8 @@ from ...certificate import UNIT_ROUNDOFF
 
 # Most solutions for one bound of a pixel; nearly all take 6 to 15.
 MOST_ROUNDS = 40
-# A bound is found where what is proved is this close to what a mixture reaches, as a share of its distance to the best mixture.
+# A bound is found where what is proved is this close to what a mixture reaches, as a share of its distance to the best
+# mixture.
 CLOSE = 3e-7
 # By how much s = μ² may grow from one solution to the next while no mixture is too far from the pixel.
 MOST_GROWTH = 1e4
@@ -59,8 +60,8 @@ def largest(
 class RangeSearch:
     """The search for the root of one bound, for n pixels: s = μ² at which the misfit is ρ.
 
-    Between two supports the misfit is linear in s. ``near`` is the largest s so far at which the misfit is below ρ, ``far`` the least
-    at which it is above, infinite at first.
+    Between two supports the misfit is linear in s. ``near`` is the largest s so far at which the misfit is below ρ,
+    ``far`` the least at which it is above, infinite at first.
     """
 
     def __init__(
@@ -89,8 +90,9 @@ class RangeSearch:
         self.proved[k] = np.minimum(self.proved[k], proved)
         fits = misfit <= self.rho[k]
         for which, place, misfits, points in (
-            (fits, self.near, self.near_misfit, self.near_a), (~fits, self.far, self.far_misfit, self.far_a),
-        ):  # fmt: skip
+            (fits, self.near, self.near_misfit, self.near_a),
+            (~fits, self.far, self.far_misfit, self.far_a),
+        ):
             at = k[which]
             place[at], misfits[at], points[at] = self.s[at], misfit[which], a[which]
         at = k[fits]

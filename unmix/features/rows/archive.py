@@ -20,9 +20,19 @@ log = logging.getLogger("unmix")
 
 
 def rows_to(
-    cubes: Sequence[Path], endmembers: Path, *, count: int | str, method: str, seconds: float | None, out_dir: Path | None,
-    overwrite: bool, threads: int | None, listed: Path | None, library: dict[str, Any], **reading: Any,
-) -> list[Path]:  # fmt: skip
+    cubes: Sequence[Path],
+    endmembers: Path,
+    *,
+    count: int | str,
+    method: str,
+    seconds: float | None,
+    out_dir: Path | None,
+    overwrite: bool,
+    threads: int | None,
+    listed: Path | None,
+    library: dict[str, Any],
+    **reading: Any,
+) -> list[Path]:
     """Write the rows that scenes need together to ``NAME_endmembers.csv``, ``.sli`` and ``.hdr``; return their paths.
 
     NAME is that of the only scene, or of the list. ``library`` has arguments of `unmix.library.load_for`.

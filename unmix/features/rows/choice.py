@@ -18,9 +18,9 @@ from .windows import SIDE, PixelSample, of_array
 
 # The share of the pixels on which a fit by all is made.
 FIRST = 4
-# Fewest windows that are looked at. The variance of their residual, times their pixels, is that of the pixels' where it is noise, but
-# for this share (0.01 in draws without errors of the library) or so many deviations, and larger where spectra are wrong, or noise is
-# alike among neighbours.
+# Fewest windows that are looked at. The variance of their residual, times their pixels, is that of the pixels' where it
+# is noise, but for this share (0.01 in draws without errors of the library) or so many deviations, and larger where
+# spectra are wrong, or noise is alike among neighbours.
 LEAST_WINDOWS, WHITE, WHITE_DEVIATIONS = 100, 0.02, 3.0
 # Costs are divided by no less: the largest values of pixels are about 1.
 LEAST_UNIT = 1e-290
@@ -30,17 +30,19 @@ FURTHER_NUMBERS = 3
 
 @dataclass(frozen=True)
 class Choice:
-    """The rows of a library that some pixels need together, and what changes of one of them would cost on a sample of the pixels.
+    """The rows of a library that some pixels need together, and what changes of one of them would cost on a sample of
+    the pixels.
 
     Attributes
     ----------
     rows : array (K,), int64
-        The columns of the library, in ascending order. No exchange of one for another column lowers the cost ``C = Σ|y − E a|²`` of
-        the sample; where their number is not given, none lowers both the cost and the net cost ``C + σ² d`` without larger errors of
-        spectra (`Subsets.wrongness`).
+        The columns of the library, in ascending order. No exchange of one for another column lowers the cost ``C = Σ|y
+        − E a|²`` of the sample; where their number is not given, none lowers both the cost and the net cost ``C + σ²
+        d`` without larger errors of spectra (`Subsets.wrongness`).
     losses : array (K,), float64
-        By how much the loss of each row would raise the net cost, in σ² a pixel; d are the degrees of freedom (abundances above 0,
-        less one in each pixel where the sum is one), so that a row that fits noise alone has a loss near 0.
+        By how much the loss of each row would raise the net cost, in σ² a pixel; d are the degrees of freedom
+        (abundances above 0, less one in each pixel where the sum is one), so that a row that fits noise alone has a
+        loss near 0.
     rmse : array (K,), float64
         The RMSE without it, in the unit of the pixels.
     others : array (K,), int64
@@ -58,8 +60,8 @@ class Choice:
     side : int
         Pixels along a side of a window, whose means are what "pixels" are above; 1 where they are pixels.
     gap : float or None
-        By which share of its cost this subset may be above the best of all subsets with as many rows. 0 where it is proved to be the
-        best, None where no time was given.
+        By which share of its cost this subset may be above the best of all subsets with as many rows. 0 where it is
+        proved to be the best, None where no time was given.
     """
 
     rows: np.ndarray
@@ -76,19 +78,27 @@ class Choice:
 
 
 def rows(
-    Y: np.ndarray, E: np.ndarray, count: int | str = "auto", *, method: str = "fcls", noise: float | None = None,
-    seconds: float | None = None, threads: int | None = None,
-) -> Choice:  # fmt: skip
-    """Choose the few columns of a library that pixels need together: best subset selection for all pixels at once, with bounds.
+    Y: np.ndarray,
+    E: np.ndarray,
+    count: int | str = "auto",
+    *,
+    method: str = "fcls",
+    noise: float | None = None,
+    seconds: float | None = None,
+    threads: int | None = None,
+) -> Choice:
+    """Choose the few columns of a library that pixels need together: best subset selection for all pixels at once, with
+    bounds.
 
-    Backward elimination from the columns of most energy, then exchanges, additions and losses until none is better. Bounds leave most
-    exchanges out.
+    Backward elimination from the columns of most energy, then exchanges, additions and losses until none is better.
+    Bounds leave most exchanges out.
 
     Parameters
     ----------
     Y : array-like of shape (..., L)
-        Pixels, in any real type and unit; those with a value that is not finite are left out. At most 6000 are looked at and, of an
-        image (lines, samples, L), the means of as many windows of 3 × 3, which tell more where neighbours are alike.
+        Pixels, in any real type and unit; those with a value that is not finite are left out. At most 6000 are looked
+        at and, of an image (lines, samples, L), the means of as many windows of 3 × 3, which tell more where neighbours
+        are alike.
     E : array-like of shape (L, p)
         A library, one spectrum per column, in the unit of Y.
     count : int or "auto"
@@ -96,7 +106,8 @@ def rows(
     method : {"nnls", "fcls", "pcls"}
         The constraints on abundances.
     noise : float, optional
-        σ, the standard deviation of a band's noise, in the unit of Y; default is that of the residual of a fit by all columns.
+        σ, the standard deviation of a band's noise, in the unit of Y; default is that of the residual of a fit by all
+        columns.
     seconds : float, optional
         The time for a proof that no other subset is better.
     threads : int, optional
@@ -127,8 +138,14 @@ def rows(
 
 
 def of_sample(
-    sample: PixelSample, E: np.ndarray, count: int | str, method: str, noise: float | None, seconds: float | None, threads: int | None
-) -> Choice:  # fmt: skip
+    sample: PixelSample,
+    E: np.ndarray,
+    count: int | str,
+    method: str,
+    noise: float | None,
+    seconds: float | None,
+    threads: int | None,
+) -> Choice:
     """Choose rows for a sample of pixels. See `rows`."""
     if method not in BOUNDED:
         raise MethodError(f"`rows` is for `method` {', '.join(BOUNDED)}, not {method}")
@@ -141,9 +158,14 @@ def of_sample(
 
 
 def chosen(
-    sample: PixelSample, E: np.ndarray, constraint: Constraint, count: int | str, sigma: float | None, seconds: float | None,
+    sample: PixelSample,
+    E: np.ndarray,
+    constraint: Constraint,
+    count: int | str,
+    sigma: float | None,
+    seconds: float | None,
     threads: int | None,
-) -> Choice:  # fmt: skip
+) -> Choice:
     """Choose rows for a sample of pixels; E (L, p) has the spectrum of shade last, if the constraint has it. See `rows`."""
     p = E.shape[1] - constraint.has_shade
     # Of spectra that are copies the first is looked at, and the second said.
@@ -214,8 +236,9 @@ def fit_by_all(Y: np.ndarray, E: np.ndarray, constraint: Constraint, threads: in
 def decided(windows: Search, pixels: Search, kept: Rows) -> tuple[Search, Rows]:
     """Return which of two searches tells more, and rows to go on with; ``kept`` are those of windows.
 
-    Pixels do where what windows keep costs them more than what they keep costs windows, each in what a row must gain, and more than
-    that: a material in single pixels. And where they drop a row that noise cannot make: as one that makes up for errors of spectra.
+    Pixels do where what windows keep costs them more than what they keep costs windows, each in what a row must gain,
+    and more than that: a material in single pixels. And where they drop a row that noise cannot make: as one that makes
+    up for errors of spectra.
     """
     other = pixels.settled(kept)
     excess = pixels.excess(kept, other)
@@ -239,8 +262,15 @@ def described(search: Search, kept: Rows, size: int, side: int, gap: float | Non
         return np.ldexp(np.sqrt(np.asarray(costs) / values), size)
 
     return Choice(
-        np.array(kept, np.int64), losses, of_rmse(np.array([subsets.cost(rest) for rest in rests])),
-        np.array([k for k, _ in others], np.int64), np.array([(one - net) / unit for _, one in others]),
-        np.array(numbers[::-1]).reshape(-1, 2), float(np.ldexp(np.sqrt(variance), size)), float(of_rmse(subsets.cost(kept))),
-        subsets.pixels, side, gap,
-    )  # fmt: skip
+        np.array(kept, np.int64),
+        losses,
+        of_rmse(np.array([subsets.cost(rest) for rest in rests])),
+        np.array([k for k, _ in others], np.int64),
+        np.array([(one - net) / unit for _, one in others]),
+        np.array(numbers[::-1]).reshape(-1, 2),
+        float(np.ldexp(np.sqrt(variance), size)),
+        float(of_rmse(subsets.cost(kept))),
+        subsets.pixels,
+        side,
+        gap,
+    )

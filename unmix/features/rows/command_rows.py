@@ -25,8 +25,8 @@ LIBRARY = ("select", "library_scale", "complete", "across_gaps")
 def command(cubes: tuple[Path, ...], listed: Path | None, rows: int | str, **settings: Any) -> None:
     """Write the few spectra of a library that CUBE needs, or several cubes together, to STEM_endmembers.csv and .sli.
 
-    An even sample of all pixels decides; run --rows, which solves them too, chooses for each scene. One set for an archive: unmix rows
-    --list scenes.txt -e usgs.mat, then unmix run --list scenes.txt -e scenes_endmembers.csv
+    An even sample of all pixels decides; run --rows, which solves them too, chooses for each scene. One set for an
+    archive: unmix rows --list scenes.txt -e usgs.mat, then unmix run --list scenes.txt -e scenes_endmembers.csv
     """
     from unmix.features.rows.archive import rows_to
 

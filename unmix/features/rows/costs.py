@@ -10,9 +10,11 @@ from ...solvers.pixels.scalar import FREE, PASSIVE, descend, lawson_hanson, star
 
 # Duals below this share of the lengths of pixel and spectrum are rounding.
 DUAL_TOLERANCE = 1e-12
-# A squared distance to the span of others below this share of the squared length is rounding: the spectrum depends on the others.
+# A squared distance to the span of others below this share of the squared length is rounding: the spectrum depends on
+# the others.
 DEPENDENT_SHARE = 1e-14
-# A residual below this share of the squared lengths that it is the difference of is computed band by band: no digits were left else.
+# A residual below this share of the squared lengths that it is the difference of is computed band by band: no digits
+# were left else.
 LEAST_LEFT = 1e-7
 # Most spectra of which supports are swept and kept (of more spectra pixels share few), and places for these.
 MOST_SWEPT, SUPPORTS = 16, 512
@@ -116,7 +118,8 @@ def answer(shared, work, key, e):
 
 @compiled
 def is_found(shared, work, length):
-    """Search by block pivots (Portugal et al. 1994): all columns on the wrong side change it while these become fewer, else the last.
+    """Search by block pivots (Portugal et al. 1994): all columns on the wrong side change it while these become fewer,
+    else the last.
 
     Returns whether the optimum is found, and in ``work.a``; that is where the search begins.
     """
@@ -176,7 +179,8 @@ def residual(shared, a, n):
 
 @compiled
 def add_costs(F, squares, known, before, gone, shared, work, first, last, A):
-    """Return the sum of the costs ``|y − E a|²`` of pixels from first to last, and how many abundances are above 0; A takes these.
+    """Return the sum of the costs ``|y − E a|²`` of pixels from first to last, and how many abundances are above 0; A
+    takes these.
 
     Parameters
     ----------
@@ -185,8 +189,8 @@ def add_costs(F, squares, known, before, gone, shared, work, first, last, A):
     squares : array (n,), float64
         |y|².
     known : array (n, m), float64
-        Optimal abundances of other spectra, from whose support a search begins; none is needed where these have no new ones, and a
-        pixel has none of those that are gone.
+        Optimal abundances of other spectra, from whose support a search begins; none is needed where these have no new
+        ones, and a pixel has none of those that are gone.
     before : array (k,), int64
         The places of the spectra in ``known``, −1 where they are new.
     gone : array (g,), int64
@@ -227,10 +231,11 @@ def add_costs(F, squares, known, before, gone, shared, work, first, last, A):
 def add_promises(
     F, squares, columns, A, G, norms, sum_to_one, lift, work, first, last, every, slopes, gains, losses, counts
 ):
-    """Add up of pixels from first to last what further spectra promise, and what the loss of each of some would cost at least.
+    """Add up of pixels from first to last what further spectra promise, and what the loss of each of some would cost at
+    least.
 
-    Where no other abundance became 0 or left 0, the cost would fall by w² / d, w half the slope and d the squared distance to the span
-    of the pixel's support, and rise by a² / H_jj, H the inverse of the support's Gram matrix.
+    Where no other abundance became 0 or left 0, the cost would fall by w² / d, w half the slope and d the squared
+    distance to the span of the pixel's support, and rise by a² / H_jj, H the inverse of the support's Gram matrix.
 
     Parameters
     ----------

@@ -7,8 +7,12 @@ from ...pages.parts import table, text
 
 # Of the table: the first two hold names.
 COLUMNS = (
-    "spectrum", "best exchange", "its cost, σ² a pixel", "cost of losing it beyond noise, σ² a pixel", "RMSE without it",
-)  # fmt: skip
+    "spectrum",
+    "best exchange",
+    "its cost, σ² a pixel",
+    "cost of losing it beyond noise, σ² a pixel",
+    "RMSE without it",
+)
 # Pixels of a bar at least, and of the longest beyond that.
 SHORTEST, LONGEST = 4, 220
 
@@ -46,4 +50,7 @@ def knee(numbers: list[dict[str, Any]]) -> str:
             f'<text x="{40 + width:.1f}" y="{y + 14}">{loss:.3g} σ²</text>'
         )
     size = f'viewBox="0 0 340 {18 * len(known) + 24}" style="max-width:440px"'
-    return f'<svg class="bars" {size} role="img" aria-label="cost of one row less, by number of rows">{"".join(bars)}</svg>'
+    return (
+        f'<svg class="bars" {size} role="img" aria-label="cost of one row less, by number of '
+        f'rows">{"".join(bars)}</svg>'
+    )

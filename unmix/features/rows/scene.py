@@ -17,7 +17,8 @@ from .windows import of_scene
 
 log = logging.getLogger("unmix")
 
-# An exchange that costs less than this, in σ² a pixel, is said: noise, or an error of the library, may decide between the two.
+# An exchange that costs less than this, in σ² a pixel, is said: noise, or an error of the library, may decide between
+# the two.
 AMBIGUOUS = 0.1
 # Exchanges that a message names.
 MOST_NAMED = 3
@@ -39,9 +40,14 @@ class RowsOfScene(Part):
         noise = None if problem.noise is None else float(np.sqrt(np.square(problem.noise).mean()))
         seconds: float | None = options.seconds
         found = chosen(
-            of_scene(problem.scene(cube)), problem.endmembers.matrix, problem.constraint, self.options.rows, noise, seconds,
+            of_scene(problem.scene(cube)),
+            problem.endmembers.matrix,
+            problem.constraint,
+            self.options.rows,
+            noise,
+            seconds,
             options.threads,
-        )  # fmt: skip
+        )
         self.found = entry_of(found, library.names, self.options.rows)
         for sentence in self.found["said"]:
             log.info(f"{cube.path}: {sentence}")
@@ -74,17 +80,26 @@ def entry_of(found: Choice, names: tuple[str, ...], asked: int | str) -> dict[st
     """Return the entry in a run's record: see docs/run.schema.json."""
     rows = [
         {
-            "name": names[j], "index": int(j), "loss": finite(found.losses[i]), "rmse": finite(found.rmse[i]),
-            "other": names[found.others[i]] if found.others[i] >= 0 else None, "exchange": finite(found.exchanges[i]),
+            "name": names[j],
+            "index": int(j),
+            "loss": finite(found.losses[i]),
+            "rmse": finite(found.rmse[i]),
+            "other": names[found.others[i]] if found.others[i] >= 0 else None,
+            "exchange": finite(found.exchanges[i]),
         }
         for i, j in enumerate(found.rows)
-    ]  # fmt: skip
+    ]
     entry = {
-        "asked": asked, "of": len(names), "pixels": found.pixels, "side": found.side, "noise": found.sigma,
-        "rmse": found.fit, "rows": rows,
+        "asked": asked,
+        "of": len(names),
+        "pixels": found.pixels,
+        "side": found.side,
+        "noise": found.sigma,
+        "rmse": found.fit,
+        "rows": rows,
         "numbers": [{"rows": int(k), "loss": finite(loss)} for k, loss in found.numbers],
         "gap": None if found.gap is None else float(found.gap),
-    }  # fmt: skip
+    }
     return entry | {"said": sentences(entry)}
 
 
@@ -98,7 +113,10 @@ def sentences(entry: dict[str, Any]) -> list[str]:
         if entry["side"] == 1
         else f"means of {entry['side']} × {entry['side']} pixels (a pixel is such a mean here)"
     )
-    said = f"rows {entry['asked']} keeps {count} of {entry['of']} spectra, from {what} with noise of {entry['noise']:.3g} a band"
+    said = (
+        f"rows {entry['asked']} keeps {count} of {entry['of']} spectra, from {what} with noise of {entry['noise']:.3g} "
+        "a band"
+    )
     if weakest["loss"] is not None:
         said += f": losing {weakest['name']} would cost {weakest['loss']:.2g} σ² a pixel beyond noise, the others more"
     if losses.get(count + 1) is not None:
@@ -109,8 +127,9 @@ def sentences(entry: dict[str, Any]) -> list[str]:
     texts = [said]
     alike = sorted(
         (row["exchange"], f"{row['name']} could be {row['other']} at {row['exchange']:+.2g} σ²")
-        for row in rows if row["exchange"] is not None and row["exchange"] < AMBIGUOUS
-    )  # fmt: skip
+        for row in rows
+        if row["exchange"] is not None and row["exchange"] < AMBIGUOUS
+    )
     if alike:
         named = "; ".join(text for _, text in alike[:MOST_NAMED])
         more = f"; and {len(alike) - MOST_NAMED} more" if len(alike) > MOST_NAMED else ""

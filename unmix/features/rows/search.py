@@ -6,7 +6,8 @@ import numpy as np
 
 from .subsets import Rows, Subsets, with_row, without
 
-# Rows that an elimination begins with, beside the number that is asked for: those of most energy in the mixtures of all.
+# Rows that an elimination begins with, beside the number that is asked for: those of most energy in the mixtures of
+# all.
 POOL = 40
 # Rows of which an addition or a loss is computed at each step of a selection: those that promise most.
 TRIED = 6
@@ -27,10 +28,12 @@ CLEAR_GAIN = 0.5
 
 
 class Search:
-    """A search for the subset of the least cost of those of a given number, else of the least net cost, with rows that are worth it.
+    """A search for the subset of the least cost of those of a given number, else of the least net cost, with rows that
+    are worth it.
 
-    The *net cost* is ``C + σ² d``, d the degrees of freedom: the expected cost of noise alone is ``σ² (N L − d)`` (Stein), whichever
-    rows there are, so that a row that fits noise alone changes the net cost by nothing but its deviation, σ² √N.
+    The *net cost* is ``C + σ² d``, d the degrees of freedom: the expected cost of noise alone is ``σ² (N L − d)``
+    (Stein), whichever rows there are, so that a row that fits noise alone changes the net cost by nothing but its
+    deviation, σ² √N.
 
     Parameters
     ----------
@@ -79,11 +82,12 @@ class Search:
         return self.worths[more, less]
 
     def is_gain(self, more: Rows, less: Rows) -> bool:
-        """Return whether rows more gain beyond noise and the errors of spectra, if the fewer ones are all that there is.
+        """Return whether rows more gain beyond noise and the errors of spectra, if the fewer ones are all that there
+        is.
 
-        Unless the others explain most of what errors of the spectra of the fewer would, these are made up for first: each mixture has
-        them in proportion to its abundances. Noise lowers the net cost by its own where true abundances are small, but not 0: pixels
-        are simulated with those of the fit.
+        Unless the others explain most of what errors of the spectra of the fewer would, these are made up for first:
+        each mixture has them in proportion to its abundances. Noise lowers the net cost by its own where true
+        abundances are small, but not 0: pixels are simulated with those of the fit.
         """
         number, unit = len(more) - len(less), self.variance * self.subsets.pixels
         gain = self.net(less) - self.net(more, less)

@@ -9,16 +9,34 @@ class RowsSettings:
     """The options of `rows`."""
 
     rows: int | str | None = setting(
-        None, "values",
-        "For nnls, fcls and pcls: solve all pixels with the few spectra of the library that the scene needs: K, or as many as are "
-        "each worth more than the noise (auto). No exchange of one of them for another fits a sample of the pixels better but, with "
+        None,
+        "values",
+        "For nnls, fcls and pcls: solve all pixels with the few spectra of the library that the scene needs: K, or as "
+        "many as are "
+        "each worth more than the noise (auto). No exchange of one of them for another fits a sample of the pixels "
+        "better but, with "
         "auto, by larger errors of spectra.",
-        "K", group="Model", kind="whole", choices=("auto",), least=1, before="allowed",
-        noise="of bands", is_of_library="chooses spectra of", methods=BOUNDED, solvers=("active-set",),
+        "K",
+        group="Model",
+        kind="whole",
+        choices=("auto",),
+        least=1,
+        before="allowed",
+        noise="of bands",
+        is_of_library="chooses spectra of",
+        methods=BOUNDED,
+        solvers=("active-set",),
         excludes=dict.fromkeys(("l1", "allowed", "at_most", "likelihood"), ""),
-    )  # fmt: skip
+    )
     seconds: float | None = setting(
-        None, "values",
-        "For `rows`: search so long for a proof that no other subset of the library fits better; how much better one may be is said.",
-        "S", group="Model", kind="number", above=0, before="allowed", needs=("rows",),
-    )  # fmt: skip
+        None,
+        "values",
+        "For `rows`: search so long for a proof that no other subset of the library fits better; how much better one "
+        "may be is said.",
+        "S",
+        group="Model",
+        kind="number",
+        above=0,
+        before="allowed",
+        needs=("rows",),
+    )

@@ -12,8 +12,9 @@ from ...blocks import cores
 from ...methods.constraint import Constraint
 from .costs import DEPENDENT_SHARE, DUAL_TOLERANCE, Shared, add_costs, add_promises, scratch_of
 
-# Height of the constant band that stands for the sum to one, in the least distance from the darkest spectrum, which is the origin. It
-# keeps Gram matrices regular and is in no cost; where it knew the brightest spectrum, 1e4 times brighter, others had no digits left.
+# Height of the constant band that stands for the sum to one, in the least distance from the darkest spectrum, which is
+# the origin. It keeps Gram matrices regular and is in no cost; where it knew the brightest spectrum, 1e4 times
+# brighter, others had no digits left.
 HEIGHT = 1.0
 # Bytes of the abundances that are kept to start others from, and subsets whose promises are kept.
 MOST_BYTES, MOST_KEPT = 2**27, 64
@@ -41,8 +42,8 @@ class Fit:
 class Promises:
     """What a change of one row of a subset promises: what it would be if no other abundance became 0 or left 0.
 
-    The least cost with a given abundance t of a row is convex in t, and its second derivative is nowhere below twice the squared
-    distance d to the span of the others: from a slope of −2w it falls by w² / d at most.
+    The least cost with a given abundance t of a row is convex in t, and its second derivative is nowhere below twice
+    the squared distance d to the span of the others: from a slope of −2w it falls by w² / d at most.
 
     Attributes
     ----------
@@ -181,9 +182,23 @@ class Subsets:
                 slopes, gains, counts, losses = *np.zeros((3, p)), np.zeros(len(columns))
                 scratch = scratch_of(p, len(columns))
                 add_promises(
-                    self.F, self.squares, columns, A, self.G, self.norms, self.sum_to_one, self.lift, scratch, first, last,
-                    every, slopes, gains, losses, counts,
-                )  # fmt: skip
+                    self.F,
+                    self.squares,
+                    columns,
+                    A,
+                    self.G,
+                    self.norms,
+                    self.sum_to_one,
+                    self.lift,
+                    scratch,
+                    first,
+                    last,
+                    every,
+                    slopes,
+                    gains,
+                    losses,
+                    counts,
+                )
                 return np.concatenate([slopes, gains, counts, losses])
 
             slopes, gains, counts, losses = np.split(every * np.sum(self.parts(work, True), axis=0), [p, 2 * p, 3 * p])
@@ -223,7 +238,8 @@ class Subsets:
         return other
 
     def errors(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """Return the changes of the spectra of some rows (L, k) that lower the cost most where abundances stay as they are.
+        """Return the changes of the spectra of some rows (L, k) that lower the cost most where abundances stay as they
+        are.
 
         With them are the variances of those that noise makes, in σ², (k,).
         """

@@ -24,7 +24,8 @@ from ...pages.write import write_page
 from ...runs.files.finished import FinishedRun, finished_runs
 
 log = logging.getLogger("unmix")
-# Days of a year; fewest dates of a pixel that tell a standard error; standard errors by which a change is more than chance.
+# Days of a year; fewest dates of a pixel that tell a standard error; standard errors by which a change is more than
+# chance.
 DAYS, FEWEST_FOR_ERRORS, ERRORS = 365.25, 3, 2.0
 # Maps of which series are made.
 SHARES = ("abundance", "fraction")
@@ -33,19 +34,23 @@ SHORT = 1.5
 
 
 def series(
-    runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], *, out: str | os.PathLike[str] | None = None,
-    kind: str | None = None, overwrite: bool = False,
-) -> list[dict[str, Any]]:  # fmt: skip
+    runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    kind: str | None = None,
+    overwrite: bool = False,
+) -> list[dict[str, Any]]:
     """Fit a line to the values of each pixel over finished runs of one place, by least squares.
 
     Parameters
     ----------
     runs : path-like, or a sequence of them
-        Runs on one grid, with bands of the same names: the beginnings of their outputs' names, or one of these outputs each; or
-        folders, of which all finished runs are taken.
+        Runs on one grid, with bands of the same names: the beginnings of their outputs' names, or one of these outputs
+        each; or folders, of which all finished runs are taken.
     out : path-like, optional
-        A map, .tif or .hdr, to write: for each band the change a year, and its standard error; no data where fewer than two dates have
-        a value, or fewer than three for the error. Or a page, .html, with a graph and a table of the means over time.
+        A map, .tif or .hdr, to write: for each band the change a year, and its standard error; no data where fewer than
+        two dates have a value, or fewer than three for the error. Or a page, .html, with a graph and a table of the
+        means over time.
     kind : {"abundance", "fraction"}, optional
         The map; default is the one whose file is named, else sums by class where all runs have them, else abundances.
     overwrite : bool
@@ -54,9 +59,9 @@ def series(
     Returns
     -------
     list of dict
-        For each ``band`` the mean ``change`` a year over the ``pixels`` that have one, None without any, and how many of these are
-        ``falling`` and ``rising`` by more than two standard errors; the ``dates``, and the ``means`` at each, over the
-        ``pixels_of_means`` that have values at all of them or, without any, over those of each date.
+        For each ``band`` the mean ``change`` a year over the ``pixels`` that have one, None without any, and how many
+        of these are ``falling`` and ``rising`` by more than two standard errors; the ``dates``, and the ``means`` at
+        each, over the ``pixels_of_means`` that have values at all of them or, without any, over those of each date.
 
     Raises
     ------
@@ -144,7 +149,8 @@ def years_of(runs: Sequence[FinishedRun]) -> np.ndarray:
             days.append(datetime.datetime.fromisoformat(str(run.time).removesuffix("Z")).replace(tzinfo=None))
         except ValueError:
             raise MethodError(
-                f"{run.stem}: has no date; name its scene by one, such as site_20240706, or give the header an acquisition time"
+                f"{run.stem}: has no date; name its scene by one, such as site_20240706, or give the header an "
+                "acquisition time"
             ) from None
     if len(set(days)) < 2:
         raise MethodError(f"a series needs runs at two dates or more, not {len(set(days))}")
@@ -175,7 +181,10 @@ def page_of_means(table: Sequence[dict[str, Any]], years: np.ndarray, colours: S
     )
     cells = [[text(date), *(f"{mean:.4f}" for mean in row)] for date, row in zip(dates, means)]
     titles = ["date", *map(text, names)]
-    body = f"<h1>{len(dates)} dates</h1>{chart}<p>{keys(colours, names)}</p><p class=quiet>{said}</p>{grid(titles, cells, 1)}"
+    body = (
+        f"<h1>{len(dates)} dates</h1>{chart}<p>{keys(colours, names)}</p><p "
+        f"class=quiet>{said}</p>{grid(titles, cells, 1)}"
+    )
     return document("unmix series", body)
 
 

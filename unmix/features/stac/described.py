@@ -1,6 +1,7 @@
 """Add to a scene what a STAC item says of it and the file does not: wavelengths, nodata, scale, place, time.
 
-Before STAC 1.1 an asset has ``eo:bands`` and ``raster:bands``, since then ``bands``, or the same keys where all bands share them.
+Before STAC 1.1 an asset has ``eo:bands`` and ``raster:bands``, since then ``bands``, or the same keys where all bands
+share them.
 """
 
 import contextlib
@@ -15,10 +16,14 @@ from ...io.formats.header import axis_in_nanometres, clean
 
 # Properties of an item that a header has, too.
 FIELDS = {
-    "acquisition time": ("datetime", "start_datetime"), "sensor type": ("platform", "constellation"),
-    "sun azimuth": ("view:sun_azimuth",), "sun elevation": ("view:sun_elevation",), "cloud cover": ("eo:cloud_cover",),
-}  # fmt: skip
-# From the first on a wavelength is taken for nm, which some catalogues write though STAC has µm; the second is the longest taken.
+    "acquisition time": ("datetime", "start_datetime"),
+    "sensor type": ("platform", "constellation"),
+    "sun azimuth": ("view:sun_azimuth",),
+    "sun elevation": ("view:sun_elevation",),
+    "cloud cover": ("eo:cloud_cover",),
+}
+# From the first on a wavelength is taken for nm, which some catalogues write though STAC has µm; the second is the
+# longest taken.
 FROM_NM, LONGEST = 100.0, 1e5
 # Earth Search's word that the offset which its items name has been taken off the values already.
 IS_APPLIED = "earthsearch:boa_offset_applied"
@@ -82,8 +87,10 @@ def said_by_item(item: dict[str, Any]) -> dict[str, str]:
     """Return what an item says of `FIELDS`."""
     properties = item.get("properties")
     properties = properties if isinstance(properties, dict) else {}
-    found = {field: next((properties[key] for key in keys if properties.get(key) not in (None, "")), None)
-             for field, keys in FIELDS.items()}  # fmt: skip
+    found = {
+        field: next((properties[key] for key in keys if properties.get(key) not in (None, "")), None)
+        for field, keys in FIELDS.items()
+    }
     return {field: clean(str(value)) for field, value in found.items() if value is not None}
 
 

@@ -81,9 +81,19 @@ class Stack(Cube):
             if one.mask is not None:
                 raise CubeError(f"{name}: {one.path} has a mask of its own; bands with masks are not put together")
         stack = cls(
-            first.path, first.stem, first.format, first.lines, first.samples, len(parts), first.dtype, "bsq", parts,
-            lines_together=max(one.lines_together for one in parts), nodata=first.nodata, fields={**first.fields},
-        )  # fmt: skip
+            first.path,
+            first.stem,
+            first.format,
+            first.lines,
+            first.samples,
+            len(parts),
+            first.dtype,
+            "bsq",
+            parts,
+            lines_together=max(one.lines_together for one in parts),
+            nodata=first.nodata,
+            fields={**first.fields},
+        )
         for key, usual in (("wavelengths", None), ("fwhm", None), ("gain", 1.0), ("offset", 0.0)):
             values = [getattr(one, key) for one in parts]
             if any(one is not None for one in values) and (usual is not None or all(one is not None for one in values)):
@@ -146,8 +156,8 @@ class Item(NamedTuple):
 def opened(document: Path, part: str, open_file: Callable[[Path], Cube]) -> Cube | None:
     """Return the scene of an item; None where a document is no STAC; `CubeError` where it cannot be read or chosen.
 
-    ``part`` is a key of its assets, or several with commas between them; none for the one with data. In a collection of features the
-    item's id stands before it.
+    ``part`` is a key of its assets, or several with commas between them; none for the one with data. In a collection of
+    features the item's id stands before it.
     """
     found = item_in(document, part)
     if found is None:
@@ -181,9 +191,11 @@ def stem_of_item(item: Item, wanted: str, other: str) -> str:
 
 
 def listed(path: Path, content: bytes, dates: str | None = None, clouds: float | None = None) -> list[str] | None:
-    """Return the names of the items of a search, or that a collection or catalogue links, below it too; None where a list is no STAC.
+    """Return the names of the items of a search, or that a collection or catalogue links, below it too; None where a
+    list is no STAC.
 
-    Only those of ``dates`` (``FIRST/LAST``, both included; days, months or years), and with at most ``clouds`` per cent of cloud.
+    Only those of ``dates`` (``FIRST/LAST``, both included; days, months or years), and with at most ``clouds`` per cent
+    of cloud.
     """
     found = parsed(path, content)
     if not is_stac(found):
@@ -328,8 +340,8 @@ def shown(names: Any) -> str:
 def place_of_band(document: Path, href: str, name: object) -> Path:
     """Return the path of a file that a document names.
 
-    A document on a server names files on servers alone; one on this machine also files in its own folder, links followed, since who
-    made it would otherwise choose which private file of the reader's becomes a map.
+    A document on a server names files on servers alone; one on this machine also files in its own folder, links
+    followed, since who made it would otherwise choose which private file of the reader's becomes a map.
     """
     try:
         urlsplit(href)

@@ -20,16 +20,23 @@ from ...outputs import ITEM, RECORD, file_digest, write_whole
 from ...runs.files.finished import FinishedRun
 from ...settings.maps import ORTHO
 
-# Points of each side of a map whose longitudes and latitudes make its outline: a straight line on a map is none on the globe.
+# Points of each side of a map whose longitudes and latitudes make its outline: a straight line on a map is none on the
+# globe.
 SIDE = 8
 # Media types by the ends of names, and what the files are for.
 KINDS = {
-    ".tif": ("image/tiff; application=geotiff", "data"), ".h5": ("application/x-hdf5", "data"),
-    ".nc": ("application/netcdf", "data"), ".img": ("application/octet-stream", "data"), ".hdr": ("text/plain", "metadata"),
-    ".csv": ("text/csv", "metadata"), ".sli": ("application/octet-stream", "metadata"), ".png": ("image/png", "thumbnail"),
-    ".json": ("application/json", "metadata"), ".zip": ("application/zip", "data"),
+    ".tif": ("image/tiff; application=geotiff", "data"),
+    ".h5": ("application/x-hdf5", "data"),
+    ".nc": ("application/netcdf", "data"),
+    ".img": ("application/octet-stream", "data"),
+    ".hdr": ("text/plain", "metadata"),
+    ".csv": ("text/csv", "metadata"),
+    ".sli": ("application/octet-stream", "metadata"),
+    ".png": ("image/png", "thumbnail"),
+    ".json": ("application/json", "metadata"),
+    ".zip": ("application/zip", "data"),
     ".zarr": ("application/vnd.zarr; version=3", "data"),
-}  # fmt: skip
+}
 # The maps that place an item, the first of them that a run has; those on the map first.
 MAIN = ("abundance", "fraction", "rmse")
 PROJECTION = "https://stac-extensions.github.io/projection/v2.0.0/schema.json"
@@ -40,14 +47,16 @@ PROCESSING = "https://stac-extensions.github.io/processing/v1.2.0/schema.json"
 
 
 def stac(path: str | os.PathLike[str], *, time: str | None = None, overwrite: bool = False) -> Path:
-    """Write ``STEM_stac.json``, a STAC item about a finished run: where and when it is, and its files with their digests.
+    """Write ``STEM_stac.json``, a STAC item about a finished run: where and when it is, and its files with their
+    digests.
 
     Parameters
     ----------
     path : path-like
         The beginning of its outputs' names, one of them, or its cube.
     time : str, optional
-        When the scene was acquired, in ISO 8601; UTC unless it says otherwise. Default is what the header of the scene says.
+        When the scene was acquired, in ISO 8601; UTC unless it says otherwise. Default is what the header of the scene
+        says.
     overwrite : bool
         Replace a file of that name.
 
@@ -92,9 +101,11 @@ def stac(path: str | os.PathLike[str], *, time: str | None = None, overwrite: bo
             stac_extensions=[PROJECTION, FILE, PROCESSING],
         )
         item.properties |= {
-            "proj:code": code_of_system(wkt), "proj:wkt2": CRS.from_wkt(wkt).to_wkt(version="WKT2_2019"),
-            "proj:shape": [cube.lines, cube.samples], "proj:transform": [transform[i] for i in (1, 2, 0, 4, 5, 3)],
-        }  # fmt: skip
+            "proj:code": code_of_system(wkt),
+            "proj:wkt2": CRS.from_wkt(wkt).to_wkt(version="WKT2_2019"),
+            "proj:shape": [cube.lines, cube.samples],
+            "proj:transform": [transform[i] for i in (1, 2, 0, 4, 5, 3)],
+        }
         if is_item:
             item.add_link(pystac.Link("derived_from", place_from(run.stem.parent, source), "application/geo+json"))
         with contextlib.suppress(KeyError, ValueError):
@@ -145,7 +156,8 @@ def outline_of(
 ) -> list[tuple[float, float]]:
     """Return longitudes and latitudes around a map, against the clock, with `SIDE` points a side.
 
-    Longitudes go on beyond 180 degrees where the map does. `OutputError` where it holds a pole, or its system has no place on Earth.
+    Longitudes go on beyond 180 degrees where the map does. `OutputError` where it holds a pole, or its system has no
+    place on Earth.
     """
     from rasterio.crs import CRS
     from rasterio.errors import RasterioError
@@ -154,8 +166,9 @@ def outline_of(
     corners = [(0, 0), (lines, 0), (lines, samples), (0, samples)]
     places = [
         (a[0] + (b[0] - a[0]) * k / SIDE, a[1] + (b[1] - a[1]) * k / SIDE)
-        for a, b in zip(corners, [*corners[1:], corners[0]]) for k in range(SIDE)
-    ]  # fmt: skip
+        for a, b in zip(corners, [*corners[1:], corners[0]])
+        for k in range(SIDE)
+    ]
     x0, x_column, x_row, y0, y_column, y_row = transform
     x = [x0 + x_column * column + x_row * row for row, column in places]
     y = [y0 + y_column * column + y_row * row for row, column in places]
@@ -217,9 +230,10 @@ def properties_of(run: FinishedRun) -> dict[str, Any]:
     return {
         "processing:software": {"unmix": str(report["unmix"]).split("+")[0]},
         "processing:lineage": f"{report['method']} of {report['input']['name']}",
-        "unmix:method": report["method"], "unmix:endmembers": report["endmembers"]["names"],
+        "unmix:method": report["method"],
+        "unmix:endmembers": report["endmembers"]["names"],
         "unmix:pixels": report.get("pixels", {}),
-    }  # fmt: skip
+    }
 
 
 def asset_of(run: FinishedRun, name: str) -> Any:

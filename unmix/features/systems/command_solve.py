@@ -11,10 +11,12 @@ from unmix_cli import options
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @options.value(
-    "-o --out", "OUT.npy (solutions; residuals or costs, kappa, delta and steps in files beside it) or OUT.h5 (all "
-                "in one).",
-    required=True, type=options.Local(dir_okay=False), metavar="OUT",
-)  # fmt: skip
+    "-o --out",
+    "OUT.npy (solutions; residuals or costs, kappa, delta and steps in files beside it) or OUT.h5 (all in one).",
+    required=True,
+    type=options.Local(dir_okay=False),
+    metavar="OUT",
+)
 @options.flag(
     "--toeplitz toeplitz_pulse",
     "A is a pulse, or a pulse in each row: solve for the signal convolved with it.",
@@ -39,11 +41,12 @@ def command(
 ) -> int:
     """Solve min |A x - b| over x >= 0 for every right-hand side of B, certified: Lawson-Hanson with an updated QR.
 
-    A is (m, n) of any rank, or (N, m, n) with a matrix for each system; B is (N, m), with a right-hand side in each row. Both are
-    FILE.npy, FILE.h5:/NAME or FILE.mat:NAME. For the waveforms of a lidar: unmix solve pulses.npy returns.npy --toeplitz -o x.npy
+    A is (m, n) of any rank, or (N, m, n) with a matrix for each system; B is (N, m), with a right-hand side in each
+    row. Both are FILE.npy, FILE.h5:/NAME or FILE.mat:NAME. For the waveforms of a lidar: unmix solve pulses.npy
+    returns.npy --toeplitz -o x.npy
 
-    With --quadratic: min ½ xᵀQx + hᵀx over x >= 0, Q = A and h = B, by multiplicative updates and a solve on the support. Q may be
-    sparse, a FILE.npz of scipy.sparse.save_npz.
+    With --quadratic: min ½ xᵀQx + hᵀx over x >= 0, Q = A and h = B, by multiplicative updates and a solve on the
+    support. Q may be sparse, a FILE.npz of scipy.sparse.save_npz.
     """
     from unmix.features.systems.files import quadratic_files, solve_files
 
@@ -63,7 +66,8 @@ def command(
     options.show(result, as_json, [])
     without = f", {result['without_delta']} by κ alone (no bound δ is known)" if result["without_delta"] else ""
     logging.getLogger("unmix").info(
-        f"{b}: {result['certified']} of {result['systems']} systems of {result['m']} x {result['n']} certified{without} on "
+        f"{b}: {result['certified']} of {result['systems']} systems of {result['m']} x {result['n']} "
+        f"certified{without} on "
         f"{result['device']}, worst κ {result['worst_kappa']:.1e}, {result['steps']} steps"
     )
     return 1 if result["failed"] else 0

@@ -31,19 +31,30 @@ SolvePart = Callable[[slice, np.ndarray], tuple[Batch | Programme, dict[str, Any
 
 
 def solve_files(
-    a: str | Path, b: str | Path, out: Path, *, toeplitz_pulse: bool = False, weights: str | None = None, allowed: str | None = None,
-    start: str | None = None, dictionary: str | None = None, device: str = "auto", threads: int | None = None,
-    memory: str | int = "1G", overwrite: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+    a: str | Path,
+    b: str | Path,
+    out: Path,
+    *,
+    toeplitz_pulse: bool = False,
+    weights: str | None = None,
+    allowed: str | None = None,
+    start: str | None = None,
+    dictionary: str | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    memory: str | int = "1G",
+    overwrite: bool = False,
+) -> dict[str, Any]:
     """Solve ``min |A x − b|`` over x ≥ 0 for every right-hand side of a file, and write the answers.
 
     Parameters
     ----------
     a, b : str or path-like
-        See `open_array`: A is (m, n), or (N, m, n) with one for each system; B is (N, m), a right-hand side a row, or (m,).
+        See `open_array`: A is (m, n), or (N, m, n) with one for each system; B is (N, m), a right-hand side a row, or
+        (m,).
     out : Path
-        ``OUT.npy`` (x; and OUT_residual.npy, OUT_kappa.npy, OUT_delta.npy, OUT_steps.npy) or ``OUT.h5`` with datasets of those
-        names.
+        ``OUT.npy`` (x; and OUT_residual.npy, OUT_kappa.npy, OUT_delta.npy, OUT_steps.npy) or ``OUT.h5`` with datasets
+        of those names.
     toeplitz_pulse : bool
         A is a pulse (w,), or one for each system (N, w): `unmix.arrays.nnls.toeplitz`.
     weights, allowed, start, dictionary : str or path-like, optional
@@ -54,8 +65,9 @@ def solve_files(
     Returns
     -------
     dict
-        The numbers of systems; of those ``certified`` (κ ≤ 1e-10 and a finite δ), ``without_delta`` (κ ≤ 1e-10 alone: the optimality
-        conditions hold, and other x may fit as well) and ``failed``; the worst κ and δ, steps; the files written.
+        The numbers of systems; of those ``certified`` (κ ≤ 1e-10 and a finite δ), ``without_delta`` (κ ≤ 1e-10 alone:
+        the optimality conditions hold, and other x may fit as well) and ``failed``; the worst κ and δ, steps; the files
+        written.
 
     Raises
     ------
@@ -130,9 +142,16 @@ def rows_of(values: Any, part: slice, name: str, path: str | Path) -> np.ndarray
 
 
 def quadratic_files(
-    q: str | Path, h: str | Path, out: Path, *, steps: int = MOST_STEPS, device: str = "auto", threads: int | None = None,
-    memory: str | int = "1G", overwrite: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+    q: str | Path,
+    h: str | Path,
+    out: Path,
+    *,
+    steps: int = MOST_STEPS,
+    device: str = "auto",
+    threads: int | None = None,
+    memory: str | int = "1G",
+    overwrite: bool = False,
+) -> dict[str, Any]:
     """Solve ``min ½ xᵀQx + hᵀx`` over x ≥ 0 for every h of a file (`unmix.nnqp`), and write the answers.
 
     Parameters
@@ -182,9 +201,15 @@ def quadratic_files(
 
 
 def fill_answers(
-    out: Path, written: dict[str, bool], overwrite: bool, source: str | Path, right: Any, size: int, solve_part: SolvePart,
+    out: Path,
+    written: dict[str, bool],
+    overwrite: bool,
+    source: str | Path,
+    right: Any,
+    size: int,
+    solve_part: SolvePart,
     summary: dict[str, Any],
-) -> None:  # fmt: skip
+) -> None:
     """Solve the right-hand sides of a file, ``size`` at a time, write the answers, and count them in ``summary``."""
     rows, finals = summary["systems"], list(answer_files(out, written).values())
     with (
@@ -203,7 +228,8 @@ def warn_unbounded(h: str | Path, system: int, direction: np.ndarray) -> None:
     """Log a warning that a programme's cost is unbounded below, and along which direction."""
     largest = [int(j) for j in np.argsort(-direction, kind="stable")[:3] if direction[j] > 0]
     log.warning(
-        f"{h}: system {system} is unbounded: its cost falls for ever along a d >= 0 with Qd = 0, the largest entries of which are "
+        f"{h}: system {system} is unbounded: its cost falls for ever along a d >= 0 with Qd = 0, the largest entries "
+        "of which are "
         f"{', '.join(f'd[{j}] = {direction[j]:.3g}' for j in largest)}"
     )
 
@@ -256,8 +282,19 @@ def is_own_answer(path: Path, out: Path) -> bool:
 
 def empty_summary(systems: int, m: int, n: int) -> dict[str, Any]:
     """Return the summary before the first batch."""
-    return {"systems": systems, "m": m, "n": n, "device": "", "certified": 0, "without_delta": 0, "failed": 0, "failures": [],
-            "worst_kappa": 0.0, "worst_delta": 0.0, "steps": 0}  # fmt: skip
+    return {
+        "systems": systems,
+        "m": m,
+        "n": n,
+        "device": "",
+        "certified": 0,
+        "without_delta": 0,
+        "failed": 0,
+        "failures": [],
+        "worst_kappa": 0.0,
+        "worst_delta": 0.0,
+        "steps": 0,
+    }
 
 
 def warn_of_failures(summary: dict[str, Any], b: str | Path) -> None:
@@ -265,7 +302,8 @@ def warn_of_failures(summary: dict[str, Any], b: str | Path) -> None:
     if summary["failed"]:
         first = ", ".join(map(str, summary["failures"][:3]))
         log.warning(
-            f"{b}: {summary['failed']} of {summary['systems']} systems are not certified (κ > {CERTIFIED:g}); the first: {first}"
+            f"{b}: {summary['failed']} of {summary['systems']} systems are not certified (κ > {CERTIFIED:g}); the "
+            f"first: {first}"
         )
 
 

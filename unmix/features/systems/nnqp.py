@@ -24,11 +24,11 @@ MOST_EIGEN = 2000
 # Most unknowns of a linear programme that is quick: it takes half a second if Q is dense; one of 1000 takes 23 s.
 MOST_QUICK = 300
 SMALLEST_SUBNORMAL = float(np.finfo(float).smallest_subnormal)  # twice the rounding below float64's range
-# The most supports that a trial solves, each derived from the answer on the one before. With one, of n = 20 000 entries some stay on
-# the wrong side of the edge for thousands of steps; the second or third support was optimal after 16.
+# The most supports that a trial solves, each derived from the answer on the one before. With one, of n = 20 000 entries
+# some stay on the wrong side of the edge for thousands of steps; the second or third support was optimal after 16.
 MOST_TRIES = 20
-# Largest κ of an answer that implies its own support and was found by a factorisation: the rounding, `ULPS` of |Q||x|, since for x of
-# 1e9 |h| float64 allows no smaller κ. If κ is above `LARGEST_REGULAR_KAPPA`, Q is singular to rounding.
+# Largest κ of an answer that implies its own support and was found by a factorisation: the rounding, `ULPS` of |Q||x|,
+# since for x of 1e9 |h| float64 allows no smaller κ. If κ is above `LARGEST_REGULAR_KAPPA`, Q is singular to rounding.
 ULPS, LARGEST_REGULAR_KAPPA = 16 * 2.0**-52, 1e-3
 
 
@@ -42,17 +42,18 @@ class Programme:
     cost : array (N,), float64
         ``½ xᵀQx + hᵀx``.
     kappa, delta : arrays (N,), float64
-        With ``v = −(Qx + h)``, where x_j = 0 only its positive part: ``κ = max_j |v_j| / (√Q_jj s)``, ``s = max_j |h_j| / √Q_jj``, and
-        at least the largest −x_j √Q_jj / s; ``δ = |v + ρ|₂ / λ``, ρ a bound on the rounding of v and λ ≤ λ_min(Q), infinite if no λ
-        above 0 is known: no x is further than δ from the optimum.
+        With ``v = −(Qx + h)``, where x_j = 0 only its positive part: ``κ = max_j |v_j| / (√Q_jj s)``, ``s = max_j |h_j|
+        / √Q_jj``, and at least the largest −x_j √Q_jj / s; ``δ = |v + ρ|₂ / λ``, ρ a bound on the rounding of v and λ ≤
+        λ_min(Q), infinite if no λ above 0 is known: no x is further than δ from the optimum.
     steps : array (N,), int32
     convex : bool or None
         True if Q is known to be convex; None if that is not known: then only a stationary point is certified.
     device : str
         The name of the device that made the steps.
     ways_down : dict of int to array (n,), float64
-        For each system whose cost is unbounded below: a direction ``d ≥ 0`` of length 1 with ``Qd = 0`` and ``hᵀd < 0``, along which
-        the cost falls without end. The cost of these systems is -inf, their κ and δ are infinite, and x is the last iterate.
+        For each system whose cost is unbounded below: a direction ``d ≥ 0`` of length 1 with ``Qd = 0`` and ``hᵀd <
+        0``, along which the cost falls without end. The cost of these systems is -inf, their κ and δ are infinite, and
+        x is the last iterate.
     """
 
     x: np.ndarray
@@ -80,10 +81,11 @@ def nnqp(
 ) -> Programme:
     """Minimise ``½ xᵀQx + hᵀx`` over x ≥ 0, for every h.
 
-    Multiplicative updates (Sha et al. 2007, `unmix.solvers.nnqp.updates`). Before step 1 and after 16, 32, 64, … steps the programme is
-    solved on the support that x implies, by Cholesky or (sparse, with a wide band) conjugate gradients, and the support is corrected;
-    the optimality conditions decide whether the answer is accepted. Unbounded programmes are listed in ``ways_down``. Memory is that
-    of a few copies of Q if it is dense, else of Q, its band (up to 1 GB) and some vectors.
+    Multiplicative updates (Sha et al. 2007, `unmix.solvers.nnqp.updates`). Before step 1 and after 16, 32, 64, … steps
+    the programme is solved on the support that x implies, by Cholesky or (sparse, with a wide band) conjugate
+    gradients, and the support is corrected; the optimality conditions decide whether the answer is accepted. Unbounded
+    programmes are listed in ``ways_down``. Memory is that of a few copies of Q if it is dense, else of Q, its band (up
+    to 1 GB) and some vectors.
 
     Parameters
     ----------
@@ -101,13 +103,14 @@ def nnqp(
     Returns
     -------
     Programme
-        Of arrays of the kind of H, where H is (torch, CuPy, JAX, numba); they are copied to the host, where supports are solved.
+        Of arrays of the kind of H, where H is (torch, CuPy, JAX, numba); they are copied to the host, where supports
+        are solved.
 
     Raises
     ------
     InputError
-        If Q is not symmetric, not convex or has a diagonal that is not positive, shapes do not match, or a value is not finite or
-        too large.
+        If Q is not symmetric, not convex or has a diagonal that is not positive, shapes do not match, or a value is not
+        finite or too large.
     MethodError, DeviceError
         If the device is not available, or ``steps`` is below 1.
 
@@ -196,9 +199,9 @@ def solve_batch(
 ) -> tuple[np.ndarray, np.ndarray, dict[int, np.ndarray]]:
     """Alternate trials and steps until every system is solved, is found unbounded, or has made ``most`` steps.
 
-    The first trial comes before the first step, on the support where h < 0: with negative off-diagonals (a Laplacian) it is right at
-    once, where steps would have to carry the solution across the whole matrix. Where Q may be ``singular``, a linear programme decides
-    whether a system that is still unsolved has an optimum (`may_ask`).
+    The first trial comes before the first step, on the support where h < 0: with negative off-diagonals (a Laplacian)
+    it is right at once, where steps would have to carry the solution across the whole matrix. Where Q may be
+    ``singular``, a linear programme decides whether a system that is still unsolved has an optimum (`may_ask`).
 
     Returns
     -------
@@ -245,11 +248,12 @@ def may_ask(n: int, steps_made: int, most: int) -> bool:
 
 
 def try_supports(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
-    """Solve on the support that x implies, and repeat while the answer implies another; return the optimum, or None if not found.
+    """Solve on the support that x implies, and repeat while the answer implies another; return the optimum, or None if
+    not found.
 
-    The natural residual ``min(x_j Q_jj, (Qx + h)_j)`` implies the support: j is in it if x_j Q_jj is the larger. By the same rule
-    negative entries of an answer leave and violated ones enter: primal-dual active sets (Hintermüller, Ito and Kunisch 2002). An answer
-    that implies its own support is the optimum, as nearly as rounding allows.
+    The natural residual ``min(x_j Q_jj, (Qx + h)_j)`` implies the support: j is in it if x_j Q_jj is the larger. By the
+    same rule negative entries of an answer leave and violated ones enter: primal-dual active sets (Hintermüller, Ito
+    and Kunisch 2002). An answer that implies its own support is the optimum, as nearly as rounding allows.
     """
     if kappa_of_programme(Q, h, x) <= LARGEST_FINAL_KAPPA:
         return x

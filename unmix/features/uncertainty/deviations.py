@@ -1,9 +1,9 @@
 """Derive standard deviations of abundances from noise and each pixel's support, and tell how far to trust them.
 
-On the support of a pixel the abundances are linear in the pixel, ``a = M y + c``. M is the pseudo-inverse of the support's spectra, or
-with the sum held at one that of their differences to the first, whose abundance is what the others leave. So noise of covariance Σ
-gives them ``M Σ Mᵀ``. That assumes the support to stay what it is; the band ``validity`` says how well that holds: above 3 the
-deviations are right to some per cent.
+On the support of a pixel the abundances are linear in the pixel, ``a = M y + c``. M is the pseudo-inverse of the
+support's spectra, or with the sum held at one that of their differences to the first, whose abundance is what the
+others leave. So noise of covariance Σ gives them ``M Σ Mᵀ``. That assumes the support to stay what it is; the band
+``validity`` says how well that holds: above 3 the deviations are right to some per cent.
 """
 
 import contextlib
@@ -32,7 +32,8 @@ LITTLE = 1e-8
 
 @compiled
 def pull(Y: Any, E: Any, A: Any, rows: Any, others: Any, first: int, scale: Any, dof: Any, out: Any) -> None:
-    """Write for each pixel the noise that its residual shows, and how clearly each other spectrum stays out of the support.
+    """Write for each pixel the noise that its residual shows, and how clearly each other spectrum stays out of the
+    support.
 
     Parameters
     ----------
@@ -45,11 +46,11 @@ def pull(Y: Any, E: Any, A: Any, rows: Any, others: Any, first: int, scale: Any,
     others : array (m,), int64
         The numbers of those that are not in the support.
     first : int
-        The spectrum that they are differences to; −1 for none. (The residual is orthogonal to the support, or to its differences, so
-        that it needs no part of the others taken off.)
+        The spectrum that they are differences to; −1 for none. (The residual is orthogonal to the support, or to its
+        differences, so that it needs no part of the others taken off.)
     scale : array (1 or N, m), float64
-        The standard deviation of ``e_jᵀ r``, of all pixels or each, for noise of 1 if ``dof`` is above 0; 0 where it cannot be told
-        from the support.
+        The standard deviation of ``e_jᵀ r``, of all pixels or each, for noise of 1 if ``dof`` is above 0; 0 where it
+        cannot be told from the support.
     dof : float
         Bands less free abundances; 0 where the noise is given.
     out : array (N, 2), float64
@@ -114,8 +115,8 @@ class OfSupport:
     variances: np.ndarray  # (1, classes + 1) of the sums
     shared: np.ndarray  # (1, classes + 1) their covariances with the last
     size: np.ndarray  # (m,) squared length of each other spectrum's residual on the support; infinite where it is 0
-    # If each pixel has its own noise, (k + m + 2 (classes + 1), L): multiplied with the variances of bands, they give those of the
-    # support's abundances, of products of the others with the residual, and the two above. Else (0, L).
+    # If each pixel has its own noise, (k + m + 2 (classes + 1), L): multiplied with the variances of bands, they give
+    # those of the support's abundances, of products of the others with the residual, and the two above. Else (0, L).
     rows: np.ndarray
 
 
@@ -190,8 +191,8 @@ class Uncertainty:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return of what the support leaves of each other spectrum: |d|², ``dᵀΣd``, and |e|², each (m,).
 
-        From the products of all spectra, so that a support costs no product over the bands for each other spectrum; where little is
-        left of a spectrum, from itself.
+        From the products of all spectra, so that a support costs no product over the bands for each other spectrum;
+        where little is left of a spectrum, from itself.
         """
         G, V = self.products, self.spreads
 
@@ -226,9 +227,9 @@ class Uncertainty:
         Returns
         -------
         array (n, bands, samples), float32
-            Standard deviations; −9999 where masked, or where noise is to be that of a residual and the support leaves none. Of an
-            abundance that is 0, that of the abundance it would have: with a multiple of it the endmember would have been seen. Of a
-            class without a spectrum in the pixel, the largest of its spectra's.
+            Standard deviations; −9999 where masked, or where noise is to be that of a residual and the support leaves
+            none. Of an abundance that is 0, that of the abundance it would have: with a multiple of it the endmember
+            would have been seen. Of a class without a spectrum in the pixel, the largest of its spectra's.
         """
         Y = spectra(raw, self.problem.interleave, self.problem.bands)
         noise = self.noise.read(first, len(abundance)) if isinstance(self.noise, NoiseCube) else None
@@ -297,7 +298,8 @@ class Uncertainty:
             g = sums[:, :-1] / np.where(brightness > 0, brightness, 1)[:, None]
             change = of.variances[:, :-1] - 2 * g * of.shared[:, :-1] + g * g * of.variances[:, -1:]
             variances[:, :-1] = change / np.where(brightness > 0, np.square(brightness), np.inf)[:, None]
-        # Of a class that is not there only its own abundance counts: that of the brightness is multiplied with its fraction, 0.
+        # Of a class that is not there only its own abundance counts: that of the brightness is multiplied with its
+        # fraction, 0.
         height = np.where(brightness > 0, brightness, 1.0) if self.sums.normalized else 1.0
         sigma = noise * np.sqrt(np.maximum(variances, 0))
         of_each = np.atleast_2d(of.sigma)

@@ -11,8 +11,8 @@ from ...io.fields import NODATA
 from ...problem import Problem
 from ...runs.record.fit import in_percent
 
-# Validity (docs/methods.md) from which on standard deviations are right to 5 %, and below which they can be too large by half or more;
-# a larger share of such pixels than `MANY_DOUBTFUL` is worth a warning.
+# Validity (docs/methods.md) from which on standard deviations are right to 5 %, and below which they can be too large
+# by half or more; a larger share of such pixels than `MANY_DOUBTFUL` is worth a warning.
 SOUND, DOUBTFUL, MANY_DOUBTFUL = 3.0, 1.0, 0.1
 # The error of a deviation up to which nothing is said of that of the noise.
 LEAST_SAID = 0.05
@@ -59,13 +59,17 @@ def of_sound(above_3: float, error: float | None) -> str:
     of_noise = ""
     if error is not None and error > LEAST_SAID:
         of_noise = f", the residual gives the noise to {in_percent(error)}"
-    return f"standard deviations are right to 5 % in {in_percent(above_3)} of the pixels (validity above {SOUND:g}){of_noise}"
+    return (
+        f"standard deviations are right to 5 % in {in_percent(above_3)} of the pixels (validity above "
+        f"{SOUND:g}){of_noise}"
+    )
 
 
 def of_doubtful(below_1: float) -> Iterator[str]:
     """Yield that many deviations are bounds alone."""
     if below_1:
         yield (
-            f"in {in_percent(below_1)} of the pixels (validity below {DOUBTFUL:g}) standard deviations are upper bounds: fewer "
+            f"in {in_percent(below_1)} of the pixels (validity below {DOUBTFUL:g}) standard deviations are upper "
+            "bounds: fewer "
             "endmembers, or `by` class with `monte_carlo`, tell more"
         )

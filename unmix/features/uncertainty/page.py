@@ -18,7 +18,8 @@ def section(run: FinishedRun) -> str:
     chosen = sorted(sorted(range(min(len(means), cube.bands - 1)), key=lambda b: -means[b])[:MOST_DEVIATIONS])
     validity = views_of(cube, [cube.bands - 1], names[-1:], SIDES[2][1], 0.0, HIGHEST_VALIDITY)[0]
     return (
-        f'<h2>Uncertainty</h2><p>{text(trust.get("said", ""))}</p><div class="maps">{figure(validity, ramp(VIRIDIS), "")}</div>'
+        f"<h2>Uncertainty</h2><p>{text(trust.get('said', ''))}</p><div "
+        f'class="maps">{figure(validity, ramp(VIRIDIS), "")}</div>'
         f"{legend(ramp(VIRIDIS), '0', f'{HIGHEST_VALIDITY:g} and above')}"
         + small_maps(cube, chosen, [f"σ of {names[b]}" for b in chosen])
     )

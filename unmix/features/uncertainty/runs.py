@@ -11,13 +11,20 @@ class UncertaintySettings:
     """The option of standard deviations."""
 
     uncertainty: bool = setting(
-        False, "values",
-        "Also write the standard deviation that noise gives each abundance, or with `by` each sum, and its validity (right to 5 % "
+        False,
+        "values",
+        "Also write the standard deviation that noise gives each abundance, or with `by` each sum, and its validity "
+        "(right to 5 % "
         "above 3): STEM_sigma.",
-        group="Outputs", before="noise", noise="of pixels",
+        group="Outputs",
+        before="noise",
+        noise="of pixels",
         excludes=dict.fromkeys(("allowed", "likelihood", "tv", "laplacian"), "")
-        | {"l1": "whose abundances are too small, which deviations cannot tell", "albedo": "which changes the noise of bands"},
-    )  # fmt: skip
+        | {
+            "l1": "whose abundances are too small, which deviations cannot tell",
+            "albedo": "which changes the noise of bands",
+        },
+    )
 
 
 class Deviations(Part):
@@ -36,7 +43,8 @@ class Deviations(Part):
 
 
 SPREAD = (
-    "Also write the gap to the RMSE of the next best model, the number of models that fit nearly as well, and over these mean, "
+    "Also write the gap to the RMSE of the next best model, the number of models that fit nearly as well, and over "
+    "these mean, "
     "standard deviation, least and largest fraction of each class and of shade: STEM_spread."
 )
 SIGMA_MAP = OwnMap(

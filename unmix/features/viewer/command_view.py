@@ -17,17 +17,23 @@ from unmix_cli.main import print_out
     default=0,
     metavar="N",
 )
-@options.value("--library", "Where the means of regions are kept (.csv, .sli).  [default: regions.csv, or regions-2.csv and so on]",
-               type=options.Local(), metavar="FILE")  # fmt: skip
+@options.value(
+    "--library",
+    "Where the means of regions are kept (.csv, .sli).  [default: regions.csv, or regions-2.csv and so on]",
+    type=options.Local(),
+    metavar="FILE",
+)
 @options.cube_of_run
 @options.reading
 @options.logs
 def command(paths: tuple[Path, ...], **settings: Any) -> None:
-    """Look at a scene or a finished run in a browser on this machine, or at two beside each other: maps, spectra, regions.
+    """Look at a scene or a finished run in a browser on this machine, or at two beside each other: maps, spectra,
+    regions.
 
-    Click a pixel for its spectrum, and of a run for its model, what is left, its abundances and certificate. Draw around a region to
-    keep its mean in a library. Only this machine is answered, and only the address that is printed; from another machine:
-    ssh -L PORT:127.0.0.1:PORT HOST, with --port PORT here. Needs Bokeh: pip install 'unmix[view]'. Ctrl-C ends.
+    Click a pixel for its spectrum, and of a run for its model, what is left, its abundances and certificate. Draw
+    around a region to keep its mean in a library. Only this machine is answered, and only the address that is printed;
+    from another machine: ssh -L PORT:127.0.0.1:PORT HOST, with --port PORT here. Needs Bokeh: pip install
+    'unmix[view]'. Ctrl-C ends.
     """
     from unmix import view
 

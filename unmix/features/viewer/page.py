@@ -20,7 +20,8 @@ from ...pages.pictures import GREY as LINE
 from ...pages.pictures import dash_of, hex_of
 from .source import Facts, PictureArea, Source, coloured_picture, ends_of_picture, values_of_layer, whole_scene
 
-# Of axes, names and grids, and what is behind them in both schemes: no one grey is read as text on light and dark pages.
+# Of axes, names and grids, and what is behind them in both schemes: no one grey is read as text on light and dark
+# pages.
 GREY, GROUND = "#5c6570", "#ffffff"
 # Samples or lines, from the first, beyond which an event's place is none; and most corners of a region.
 FARTHEST, MOST_CORNERS = 1e9, 20_000
@@ -57,9 +58,15 @@ class Picture:
         first = next((name for name in names if name.partition(":")[0] == named), names[0])
         self.choice = Select(title=title, value=first, options=names, sizing_mode="stretch_width", stylesheets=INPUTS)
         self.figure = plain_figure(
-            x_range=ranges[0], y_range=ranges[1], match_aspect=True, height=420, tools="pan,wheel_zoom,box_select,lasso_select,reset",
-            active_scroll="wheel_zoom", x_axis_label="sample", y_axis_label="line",
-        )  # fmt: skip
+            x_range=ranges[0],
+            y_range=ranges[1],
+            match_aspect=True,
+            height=420,
+            tools="pan,wheel_zoom,box_select,lasso_select,reset",
+            active_scroll="wheel_zoom",
+            x_axis_label="sample",
+            y_axis_label="line",
+        )
         self.data = ColumnDataSource({"image": [], "x": [], "y": [], "dw": [], "dh": []})
         self.mark = ColumnDataSource({"x": [], "y": []})
         self.figure.grid.visible = False
@@ -105,9 +112,12 @@ class Picture:
         """Draw the values of the part that is shown."""
         part = self.part
         self.data.data = {
-            "image": [coloured_picture(values, self.ends)], "x": [part.left], "y": [part.top], "dw": [part.right - part.left],
+            "image": [coloured_picture(values, self.ends)],
+            "x": [part.left],
+            "y": [part.top],
+            "dw": [part.right - part.left],
             "dh": [part.bottom - part.top],
-        }  # fmt: skip
+        }
 
 
 class KeptSpectra:
@@ -260,8 +270,14 @@ def corners_of_selection(x: Any, y: Any, dimensions: int = 1) -> np.ndarray:
 
 def plain_figure(**how: Any) -> Any:
     """Return a figure on a light ground, in colours that are read there."""
-    made = figure(sizing_mode="stretch_width", toolbar_location="above", background_fill_color=GROUND, border_fill_color=GROUND,
-                  outline_line_color=GREY, **how)  # fmt: skip
+    made = figure(
+        sizing_mode="stretch_width",
+        toolbar_location="above",
+        background_fill_color=GROUND,
+        border_fill_color=GROUND,
+        outline_line_color=GREY,
+        **how,
+    )
     made.axis.axis_line_color = made.axis.major_tick_line_color = made.axis.minor_tick_line_color = GREY
     made.axis.major_label_text_color = made.axis.axis_label_text_color = GREY
     made.grid.grid_line_color, made.grid.grid_line_alpha = GREY, 0.2

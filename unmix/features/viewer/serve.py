@@ -24,7 +24,8 @@ LOOPBACK = "127.0.0.1"
 ENDS = signal.SIGINT, signal.SIGTERM
 # Bytes of the secret in the address.
 SECRET_BYTES = 24
-# Bytes of a request's body, which none of the viewer's has, and of a message of a page: the corners of a region, at most.
+# Bytes of a request's body, which none of the viewer's has, and of a message of a page: the corners of a region, at
+# most.
 LARGEST_BODY, LARGEST_MESSAGE = 2**10, 2**20
 
 
@@ -43,13 +44,19 @@ def free_name() -> Path:
 
 
 def view(
-    paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], *, port: int = 0, library: str | os.PathLike[str] | None = None,
-    cube: str | os.PathLike[str] | None = None, ready: Callable[[str, Any], None] | None = None, **reading: Any,
-) -> None:  # fmt: skip
-    """Show a scene or a finished run, or two beside each other, to browsers of this machine, until the process is stopped.
+    paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+    *,
+    port: int = 0,
+    library: str | os.PathLike[str] | None = None,
+    cube: str | os.PathLike[str] | None = None,
+    ready: Callable[[str, Any], None] | None = None,
+    **reading: Any,
+) -> None:
+    """Show a scene or a finished run, or two beside each other, to browsers of this machine, until the process is
+    stopped.
 
-    Only this machine is answered (127.0.0.1), and only addresses that begin with a secret, which is made anew each time. From another
-    machine, tunnel to the same port: ``ssh -L PORT:127.0.0.1:PORT host``.
+    Only this machine is answered (127.0.0.1), and only addresses that begin with a secret, which is made anew each
+    time. From another machine, tunnel to the same port: ``ssh -L PORT:127.0.0.1:PORT host``.
 
     Parameters
     ----------
@@ -58,7 +65,8 @@ def view(
     port : int
         The port; 0 takes one that is free.
     library : path-like
-        Where the means of regions are kept, .csv or .sli; it must not exist yet. Default is regions.csv, or regions-2.csv and so on.
+        Where the means of regions are kept, .csv or .sli; it must not exist yet. Default is regions.csv, or
+        regions-2.csv and so on.
     cube : path-like, optional
         The scene of a run, if it is no longer where the run found it, or on a server.
     ready : callable, optional
@@ -69,8 +77,8 @@ def view(
     Raises
     ------
     MethodError
-        Where Bokeh is missing, this is not the main thread of a program, or a loop of events runs in it, as in a notebook; there are
-        more than two sources or they are of other sizes, the library exists, or the port is taken.
+        Where Bokeh is missing, this is not the main thread of a program, or a loop of events runs in it, as in a
+        notebook; there are more than two sources or they are of other sizes, the library exists, or the port is taken.
     CubeError, OutputError
         Where a source cannot be opened.
     """
@@ -115,12 +123,17 @@ def view(
         sockets, port = bind_sockets(LOOPBACK, port)
     except OSError as error:
         raise MethodError(f"`port` {port}: cannot be listened on: {error.strerror}") from None
-    # A browser looks for localhost at ::1, too, where another user may listen: it is not printed, and its pages open no web sockets.
+    # A browser looks for localhost at ::1, too, where another user may listen: it is not printed, and its pages open no
+    # web sockets.
     place = f"{LOOPBACK}:{port}"
     served = BokehTornado(
-        {"/": application}, prefix=secret, use_index=False, extra_websocket_origins=[place], absolute_url=f"http://{place}",
+        {"/": application},
+        prefix=secret,
+        use_index=False,
+        extra_websocket_origins=[place],
+        absolute_url=f"http://{place}",
         websocket_max_message_size_bytes=LARGEST_MESSAGE,
-    )  # fmt: skip
+    )
     listener = HTTPServer(served, max_body_size=LARGEST_BODY)
     listener.add_sockets(sockets)
     server = BaseServer(IOLoop.current(), served, listener)

@@ -122,8 +122,8 @@ class Facts:
     waves : array (L,)
         Wavelengths, nm, or numbers of bands from 1.
     spectra : dict of str to array (L,)
-        The measured spectrum, and of a run the modelled one and what is left; in the unit of the scaled cube. NaN where a band has no
-        value.
+        The measured spectrum, and of a run the modelled one and what is left; in the unit of the scaled cube. NaN where
+        a band has no value.
     rows : list of (str, str)
         The abundances, largest first, and other numbers, each with a name.
     said : str
@@ -252,7 +252,8 @@ class Source:
         return found
 
     def mean_of(self, across: np.ndarray, down: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return the mean spectrum (L,) of the pixels whose centres are inside a polygon, and their number; NaN where there is none.
+        """Return the mean spectrum (L,) of the pixels whose centres are inside a polygon, and their number; NaN where
+        there is none.
 
         ``across`` and ``down`` are its corners, in samples and lines from the upper left corner of the scene, (n,).
         """

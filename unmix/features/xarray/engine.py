@@ -1,4 +1,5 @@
-"""Open scenes and maps in xarray, and unmix there: ``xarray.open_dataset(path, engine="unmix")``, ``dataset.unmix.solve(E)``, `read`.
+"""Open scenes and maps in xarray, and unmix there: ``xarray.open_dataset(path, engine="unmix")``,
+``dataset.unmix.solve(E)``, `read`.
 
 The values are read when they are used, a block of lines at a time, and with ``chunks=`` by dask's workers.
 """
@@ -44,8 +45,9 @@ class SceneArray(BackendArray):
     def __init__(self, scene: Scene) -> None:
         cube, bands, _ = self.scene = scene
         self.shape = cube.lines, cube.samples, len(bands.index)
-        # As precise as `unmix.run`: float32 holds stored values of few bits, but not their products with a scale such as 1e-4,
-        # and similar endmembers magnify the rounding: abundances were off by 6.6e-6 at cond(E) 1458, where δ was 2e-9.
+        # As precise as `unmix.run`: float32 holds stored values of few bits, but not their products with a scale such
+        # as 1e-4, and similar endmembers magnify the rounding: abundances were off by 6.6e-6 at cond(E) 1458, where δ
+        # was 2e-9.
         is_short = cube.dtype.itemsize <= 2 or cube.dtype == np.float32
         is_scaled = np.any(bands.gain != 1.0) or np.any(bands.offset != 0.0)
         self.dtype = np.dtype(np.float32 if is_short and not is_scaled else np.float64)
@@ -94,9 +96,9 @@ class SceneEngine(BackendEntrypoint):
         Returns
         -------
         Dataset
-            ``spectra`` (y, x, band), scaled, NaN where there is no value, float64, or float32 where that holds the values exactly; as
-            coordinates ``band`` (from 1), ``wavelength`` and ``fwhm`` (nm) and ``good`` where the file has them, ``x`` and ``y`` where
-            it has a map that is not rotated.
+            ``spectra`` (y, x, band), scaled, NaN where there is no value, float64, or float32 where that holds the
+            values exactly; as coordinates ``band`` (from 1), ``wavelength`` and ``fwhm`` (nm) and ``good`` where the
+            file has them, ``x`` and ``y`` where it has a map that is not rotated.
 
         Raises
         ------
@@ -145,10 +147,11 @@ def read(path: str | os.PathLike[str]) -> xarray.Dataset:
     Returns
     -------
     Dataset
-        A variable for each map, (y, x), or with its bands by name (y, x, …), NaN where there is no value: ``abundance`` (y, x,
-        endmember), ``rmse``, ``fraction``, ``sigma``, …; of ranges ``range_lower`` and ``range_upper`` (y, x, quantity). ``spectra``
-        (band, endmember) are the endmembers. Coordinates: names, ``wavelength`` (nm), and ``x`` and ``y`` where the maps have a place
-        that is not rotated. Attributes: ``source``, ``method``, ``solver``, ``certified``, ``version``, ``created``.
+        A variable for each map, (y, x), or with its bands by name (y, x, …), NaN where there is no value: ``abundance``
+        (y, x, endmember), ``rmse``, ``fraction``, ``sigma``, …; of ranges ``range_lower`` and ``range_upper`` (y, x,
+        quantity). ``spectra`` (band, endmember) are the endmembers. Coordinates: names, ``wavelength`` (nm), and ``x``
+        and ``y`` where the maps have a place that is not rotated. Attributes: ``source``, ``method``, ``solver``,
+        ``certified``, ``version``, ``created``.
 
     Raises
     ------
@@ -220,12 +223,14 @@ class Unmixing:
         return values.where(~values.isin(lost)) if lost else values
 
     def library(self, library: str | os.PathLike[str] | Endmembers, **how: Any) -> Endmembers:
-        """Return the spectra of a library at the dataset's bands, resampled by its coordinates ``wavelength`` and ``fwhm`` (nm).
+        """Return the spectra of a library at the dataset's bands, resampled by its coordinates ``wavelength`` and
+        ``fwhm`` (nm).
 
         Parameters
         ----------
         library : path-like or Endmembers
-            A file or folder of any kind that `unmix.run` takes, or what `unmix.load_library` and `unmix.extract` return.
+            A file or folder of any kind that `unmix.run` takes, or what `unmix.load_library` and `unmix.extract`
+            return.
         **how
             As for `unmix.run`: ``classes``, ``scale``, ``select``, ``complete``, ``across_gaps``.
 
@@ -244,13 +249,22 @@ class Unmixing:
                 if axis[name].shape != (L,):
                     raise CubeError(f"the dataset's {name} has shape {axis[name].shape}, but there are {L} bands")
         cube = Cube(
-            Path(str(self.dataset.attrs.get("source", "dataset"))), "dataset", "xarray", 1, 1, L, np.dtype(np.float64), "bip",
-            wavelengths=axis.get("wavelength"), fwhm=axis.get("fwhm"),
-        )  # fmt: skip
+            Path(str(self.dataset.attrs.get("source", "dataset"))),
+            "dataset",
+            "xarray",
+            1,
+            1,
+            L,
+            np.dtype(np.float64),
+            "bip",
+            wavelengths=axis.get("wavelength"),
+            fwhm=axis.get("fwhm"),
+        )
         return load_for(library, Scene(cube, Bands.of(np.arange(L)), None), **how)
 
     def endmembers_of(self, E: Any) -> tuple[np.ndarray, Sequence[str], tuple[str, ...] | None]:
-        """Return endmembers (L, p), their names and classes: of an array, which has numbers for names, or of a library in their unit.
+        """Return endmembers (L, p), their names and classes: of an array, which has numbers for names, or of a library
+        in their unit.
 
         `CubeError` where the pixels are far from as large as the spectra of a library; an array is taken as it is.
         """
@@ -272,8 +286,10 @@ class Unmixing:
         ratio = ratio_of_sizes(lengths, library.matrix)
         if ratio is not None:
             raise CubeError(
-                f"its pixels are {ratio:.3g} times as large as the spectra of {library.source}: divide its values, or the library's "
-                f"(`library(…, scale={10.0 ** -np.round(np.log10(ratio)):g})`); spectra given as an array are taken as they are"
+                f"its pixels are {ratio:.3g} times as large as the spectra of {library.source}: divide its values, or "
+                "the library's "
+                f"(`library(…, scale={10.0 ** -np.round(np.log10(ratio)):g})`); spectra given as an array are taken as "
+                "they are"
             )
 
     def solve(self, E: Any, names: Sequence[str] | None = None, **options: Any) -> xarray.Dataset:
@@ -286,15 +302,16 @@ class Unmixing:
         names : sequence of str, optional
             Names of the endmembers; default is those of the library, or 1 to p.
         **options
-            Arguments of `unmix.solve`: ``method``, ``solver``, ``normalize``, ``device``, ``threads``; ``weights``, ``allowed`` and
-            ``start`` of all pixels as arrays, or of each as a DataArray with the dimension ``band`` or ``endmember``; pixels whose
-            weights are not finite are left out. Without ``method`` it is that of `unmix.run`: fractions by nnls.
+            Arguments of `unmix.solve`: ``method``, ``solver``, ``normalize``, ``device``, ``threads``; ``weights``,
+            ``allowed`` and ``start`` of all pixels as arrays, or of each as a DataArray with the dimension ``band`` or
+            ``endmember``; pixels whose weights are not finite are left out. Without ``method`` it is that of
+            `unmix.run`: fractions by nnls.
 
         Returns
         -------
         Dataset
-            ``abundance`` (…, endmember) and ``rmse``, ``kappa`` and ``delta`` (…), float64; NaN where a pixel misses a band. With
-            ``normalize`` also ``scale``.
+            ``abundance`` (…, endmember) and ``rmse``, ``kappa`` and ``delta`` (…), float64; NaN where a pixel misses a
+            band. With ``normalize`` also ``scale``.
         """
         if "method" not in options:
             is_extracted = isinstance(E, Endmembers) and E.pixels is not None
@@ -329,14 +346,16 @@ class Unmixing:
         E : array-like of shape (L, p), path-like or Endmembers
             Spectra, one per column, at the dataset's bands and in its unit; or a library, see `library`.
         classes : sequence of str, optional
-            The class of each spectrum: ranges are those of the sums by class then. Default is those of the library, if it has some.
+            The class of each spectrum: ranges are those of the sums by class then. Default is those of the library, if
+            it has some.
         **options
             Arguments of `unmix.ranges`: ``method``, ``within``, ``confidence``, ``noise``, ``normalize``, …
 
         Returns
         -------
         Dataset
-            ``lower``, ``upper``, ``lower_reached``, ``upper_reached`` (…, quantity) and ``limit`` (…), as `unmix.Ranges` has them.
+            ``lower``, ``upper``, ``lower_reached``, ``upper_reached`` (…, quantity) and ``limit`` (…), as
+            `unmix.Ranges` has them.
         """
         E, own_names, own_classes = self.endmembers_of(E)
         classes = own_classes if classes is None else classes
@@ -358,7 +377,8 @@ class Unmixing:
     def each_pixel(
         self, function: Callable[..., np.ndarray], width: int, own: dict[str, xarray.DataArray] | None = None
     ) -> xarray.DataArray:
-        """Return what a function makes of pixels (…, L): ``width`` numbers each, float64, along the dimension ``value``.
+        """Return what a function makes of pixels (…, L): ``width`` numbers each, float64, along the dimension
+        ``value``.
 
         ``own`` are arrays that it takes beside the pixels, with a row for each; see `OWN`.
         """
@@ -375,9 +395,14 @@ class Unmixing:
             dimensions.append(OWN[name])
         parts = [each.chunk({name: -1}) if each.chunks else each for name, each in zip(dimensions, parts)]
         every: xarray.DataArray = xarray.apply_ufunc(
-            function, *parts, input_core_dims=[[name] for name in dimensions], output_core_dims=[["value"]], dask="parallelized",
-            output_dtypes=[np.float64], dask_gufunc_kwargs={"output_sizes": {"value": width}},
-        )  # fmt: skip
+            function,
+            *parts,
+            input_core_dims=[[name] for name in dimensions],
+            output_core_dims=[["value"]],
+            dask="parallelized",
+            output_dtypes=[np.float64],
+            dask_gufunc_kwargs={"output_sizes": {"value": width}},
+        )
         return every
 
 

@@ -7,7 +7,8 @@ import click
 from unmix_cli import options
 from unmix_cli.outcomes import scenes_that_failed
 
-# The most rows that are shown where no table is written; their columns, and those that a wide table shows beside its bands.
+# The most rows that are shown where no table is written; their columns, and those that a wide table shows beside its
+# bands.
 MOST_ROWS = 60
 LONG = ("run", "time", "cloud_cover", "zone", "band", "mean", "deviation", "pixels", "hectares", "rmse", "reason")
 WIDE = ("run", "time", "cloud_cover", "zone", "pixels", "rmse")
@@ -16,29 +17,48 @@ HIDDEN = ("map", "share_of", "area_m2", "nodata", "outside")
 
 @click.command("zonal")
 @click.argument("runs", nargs=-1, required=True, metavar="STEM|FOLDER...", type=options.Input())
-@options.value("--polygons", "GeoJSON, GeoPackage, shapefile, KML, GML or FlatGeobuf, in any coordinate system that it names.  "
-               "[default: the whole scene]", type=options.Input(), metavar="FILE[:LAYER]")  # fmt: skip
-@options.value("--column", "The property with the polygons' names; those of one name are one zone. Again: a further column. [default: "
-                           "the text that tells them apart, else numbers]", multiple=True, metavar="NAME")  # fmt: skip
+@options.value(
+    "--polygons",
+    "GeoJSON, GeoPackage, shapefile, KML, GML or FlatGeobuf, in any coordinate system that it names.  "
+    "[default: the whole scene]",
+    type=options.Input(),
+    metavar="FILE[:LAYER]",
+)
+@options.value(
+    "--column",
+    "The property with the polygons' names; those of one name are one zone. Again: a further column. [default: "
+    "the text that tells them apart, else numbers]",
+    multiple=True,
+    metavar="NAME",
+)
 @options.value("-o --out", "The table, .csv.", type=options.Local(dir_okay=False), metavar="TABLE")
-@options.value("--map kind", "The map.  [default: sums by class where the run has them, else abundances]",
-               type=("abundance", "fraction", "mass"))  # fmt: skip
+@options.value(
+    "--map kind",
+    "The map.  [default: sums by class where the run has them, else abundances]",
+    type=("abundance", "fraction", "mass"),
+)
 @options.flag("--wide", "One row for each run and zone, with columns for the bands.")
 @options.flag("--centres", "Take the pixels whose centres are in a polygon, whole, instead of shares by area.")
-@options.value("--failed", "Add a row for each scene that failed, with the reason: the table that run --failed FILE wrote.",
-               type=options.Local(dir_okay=False), metavar="FILE")  # fmt: skip
+@options.value(
+    "--failed",
+    "Add a row for each scene that failed, with the reason: the table that run --failed FILE wrote.",
+    type=options.Local(dir_okay=False),
+    metavar="FILE",
+)
 @options.flag("--overwrite", "Replace the table if it exists.")
 @options.as_json
 @options.logs
 def command(
     runs: tuple[Path, ...], out: Path | None, wide: bool, failed: Path | None, as_json: bool, **settings: Any
 ) -> None:
-    """Tabulate the maps of finished runs, whose outputs' names begin with STEM, or of all in a FOLDER: of whole scenes, or by polygon.
+    """Tabulate the maps of finished runs, whose outputs' names begin with STEM, or of all in a FOLDER: of whole scenes,
+    or by polygon.
 
-    A row for each run, zone and endmember or class: mean, deviation, standard deviation of the mean by the pixels' noise (of runs with
-    --uncertainty), area, hectares, and the shares of the zone that have no values, lie outside of the scene, or are not proved. The
-    time is that of the header, or the date in the scene's name. sigma is of the mean, pixel_sigma the mean of the pixels' own. Pixels
-    that a polygon cuts count by area (needs exactextract: pip install 'unmix[zonal]'), or by --centres.
+    A row for each run, zone and endmember or class: mean, deviation, standard deviation of the mean by the pixels'
+    noise (of runs with --uncertainty), area, hectares, and the shares of the zone that have no values, lie outside of
+    the scene, or are not proved. The time is that of the header, or the date in the scene's name. sigma is of the mean,
+    pixel_sigma the mean of the pixels' own. Pixels that a polygon cuts count by area (needs exactextract: pip install
+    'unmix[zonal]'), or by --centres.
     """
     from unmix import zonal
 

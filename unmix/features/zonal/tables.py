@@ -158,9 +158,25 @@ def cells_by_area() -> Callable[[np.ndarray, np.ndarray, np.ndarray, Cube], Cell
 
 
 COLUMNS = (
-    "run", "time", "cloud_cover", "zone", "map", "band", "share_of", "mean", "deviation", "sigma", "pixel_sigma", "pixels", "area_m2",
-    "hectares", "nodata", "outside", "unproved", "rmse",
-)  # fmt: skip
+    "run",
+    "time",
+    "cloud_cover",
+    "zone",
+    "map",
+    "band",
+    "share_of",
+    "mean",
+    "deviation",
+    "sigma",
+    "pixel_sigma",
+    "pixels",
+    "area_m2",
+    "hectares",
+    "nodata",
+    "outside",
+    "unproved",
+    "rmse",
+)
 # Columns of a wide table before those of the bands, and for each band, after its mean, where any row has a value.
 WIDE, OF_EACH = (
     ("run", "time", "cloud_cover", "zone", "map", "share_of", "pixels", "area_m2", "nodata", "outside", "rmse"),
@@ -184,50 +200,59 @@ BLOCK_BYTES = 16 * 2**20
 
 
 def zonal(
-    runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], polygons: str | os.PathLike[str] | None = None,
-    column: str | Sequence[str] | None = None, *, out: str | os.PathLike[str] | None = None, kind: str | None = None,
-    wide: bool = False, centres: bool = False, failed: Sequence[str] | Mapping[str, str | None] = (), overwrite: bool = False,
-) -> list[dict[str, Any]]:  # fmt: skip
+    runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+    polygons: str | os.PathLike[str] | None = None,
+    column: str | Sequence[str] | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    kind: str | None = None,
+    wide: bool = False,
+    centres: bool = False,
+    failed: Sequence[str] | Mapping[str, str | None] = (),
+    overwrite: bool = False,
+) -> list[dict[str, Any]]:
     """Tabulate the maps of finished runs, of whole scenes or by polygon.
 
-    A pixel counts by the share of its area that a zone covers: the union of polygons of one name, each by even and odd. Areas
-    are those on the ellipsoid (needs pyproj).
+    A pixel counts by the share of its area that a zone covers: the union of polygons of one name, each by even and odd.
+    Areas are those on the ellipsoid (needs pyproj).
 
     Parameters
     ----------
     runs : path-like, or a sequence of them
-        Runs: the beginnings of their outputs' names, or one of these outputs each; or folders, of which all finished runs are taken.
+        Runs: the beginnings of their outputs' names, or one of these outputs each; or folders, of which all finished
+        runs are taken.
     polygons : path-like, optional
-        GeoJSON, GeoPackage, shapefile, KML, GML or FlatGeobuf (``FILE:LAYER``) with polygons; in any coordinate system that it
-        names. Without it the one zone of a scene is all of it, and its name ``all``.
+        GeoJSON, GeoPackage, shapefile, KML, GML or FlatGeobuf (``FILE:LAYER``) with polygons; in any coordinate system
+        that it names. Without it the one zone of a scene is all of it, and its name ``all``.
     column : str or sequence of str, optional
-        The property with the polygons' names; further ones are columns, ``zone NAME`` each. Without it their only property, their
-        only text, the only text that differs from one to the other, or numbers from 1.
+        The property with the polygons' names; further ones are columns, ``zone NAME`` each. Without it their only
+        property, their only text, the only text that differs from one to the other, or numbers from 1.
     out : path-like, optional
         A CSV table to write.
     kind : {"abundance", "fraction", "mass"}, optional
         The map; default is the one whose file is named, else sums by class where the run has them, else abundances.
     wide : bool
-        One row for each run and zone: the mean of each band has the band's name, and its hectares and sigma that with ``hectares``
-        or ``sigma`` after it.
+        One row for each run and zone: the mean of each band has the band's name, and its hectares and sigma that with
+        ``hectares`` or ``sigma`` after it.
     centres : bool
         Take the pixels whose centres are in a polygon, whole, instead of shares by area.
     failed : sequence of str, or mapping of str to str
-        Scenes that failed, or why each did: each that no run is of has a row without values, at the end, and a column ``reason``.
+        Scenes that failed, or why each did: each that no run is of has a row without values, at the end, and a column
+        ``reason``.
     overwrite : bool
         Replace the table if it exists.
 
     Returns
     -------
     list of dict
-        A row for each run, zone and band, with the table's columns: ``run``; ``time`` of acquisition, as the scene's header has it,
-        else the date in its name; ``cloud_cover`` in per cent, as its catalogue has it; ``zone``; ``map``; ``band``; ``share_of``, the
-        meaning of a fraction; ``mean`` and ``deviation`` of the band over the zone; ``sigma``, the standard deviation of the mean by
-        the noise of its pixels, taken to be independent; ``pixel_sigma``, the mean of the pixels' standard deviations; ``pixels`` with
-        values, counted by their shares, and ``area_m2``, their area; ``hectares``, that times the mean; ``nodata``, ``outside`` and
-        ``unproved``: the shares of the zone without values, outside of the scene, and of its pixels those whose optimum is not proved;
-        ``rmse``, the mean RMSE.
-        What is not known is None.
+        A row for each run, zone and band, with the table's columns: ``run``; ``time`` of acquisition, as the scene's
+        header has it, else the date in its name; ``cloud_cover`` in per cent, as its catalogue has it; ``zone``;
+        ``map``; ``band``; ``share_of``, the meaning of a fraction; ``mean`` and ``deviation`` of the band over the
+        zone; ``sigma``, the standard deviation of the mean by the noise of its pixels, taken to be independent;
+        ``pixel_sigma``, the mean of the pixels' standard deviations; ``pixels`` with values, counted by their shares,
+        and ``area_m2``, their area; ``hectares``, that times the mean; ``nodata``, ``outside`` and ``unproved``: the
+        shares of the zone without values, outside of the scene, and of its pixels those whose optimum is not proved;
+        ``rmse``, the mean RMSE. What is not known is None.
 
     Raises
     ------
@@ -271,7 +296,8 @@ def zonal(
 
 
 class Zones(NamedTuple):
-    """Names of zones with their further properties, titles of these, polygons each with the number of its zone, and their system.
+    """Names of zones with their further properties, titles of these, polygons each with the number of its zone, and
+    their system.
 
     ``known`` are their shares of the grids of runs so far.
     """
@@ -337,18 +363,29 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
             mean = float(sums["first"][z, b] / w) if w else None
             spread = None if mean is None else float(np.sqrt(sums["squares"][z, b] / w))
             known = "sigma" in maps and b < maps["sigma"].bands and w > 0 and sums["without_sigma"][z, b] == 0
-            rows.append(about | dict(zip(others, further)) | {
-                "zone": zone, "band": band, "mean": mean, "deviation": spread,
-                "sigma": float(np.sqrt(sums["noise"][z, b]) / w) if known else None,
-                "pixels": round(float(w), DIGITS_OF_SUM) or float(w),
-                "area_m2": None if sums["area"] is None else float(sums["area"][z, b]),
-                "pixel_sigma": float(sums["sigma"][z, b] / w) if known else None,
-                "hectares": None if sums["area"] is None or mean is None else float(sums["held"][z, b]) / 1e4,
-                "nodata": float(1 - w / inside) if inside else None,
-                "outside": float(max(0.0, 1 - inside / whole)) * bool(shares.is_cut[z]) if whole else None,
-                "unproved": 0.0 if all_proved else float(sums["unproved"][z, b] / w) if "certificate" in maps and w else None,
-                "rmse": float(sums["rmse"][z, b] / w) if "rmse" in maps and w else None,
-            })  # fmt: skip
+            rows.append(
+                about
+                | dict(zip(others, further))
+                | {
+                    "zone": zone,
+                    "band": band,
+                    "mean": mean,
+                    "deviation": spread,
+                    "sigma": float(np.sqrt(sums["noise"][z, b]) / w) if known else None,
+                    "pixels": round(float(w), DIGITS_OF_SUM) or float(w),
+                    "area_m2": None if sums["area"] is None else float(sums["area"][z, b]),
+                    "pixel_sigma": float(sums["sigma"][z, b] / w) if known else None,
+                    "hectares": None if sums["area"] is None or mean is None else float(sums["held"][z, b]) / 1e4,
+                    "nodata": float(1 - w / inside) if inside else None,
+                    "outside": float(max(0.0, 1 - inside / whole)) * bool(shares.is_cut[z]) if whole else None,
+                    "unproved": 0.0
+                    if all_proved
+                    else float(sums["unproved"][z, b] / w)
+                    if "certificate" in maps and w
+                    else None,
+                    "rmse": float(sums["rmse"][z, b] / w) if "rmse" in maps and w else None,
+                }
+            )
     return rows
 
 
@@ -385,9 +422,11 @@ def say_what_is_outside(run: FinishedRun, names: Sequence[str], shares: ZoneShar
 def add_moments(
     weight: np.ndarray, first: np.ndarray, squares: np.ndarray, zone: np.ndarray, w: np.ndarray, value: np.ndarray
 ) -> None:
-    """Add weighted values (k,) of zones to sums (zones,): of weights, of values, and of squares about the mean of each zone.
+    """Add weighted values (k,) of zones to sums (zones,): of weights, of values, and of squares about the mean of each
+    zone.
 
-    Two parts are put together by the distance of their means (Chan et al. 1983): the square of a large mean would swamp the rest.
+    Two parts are put together by the distance of their means (Chan et al. 1983): the square of a large mean would swamp
+    the rest.
     """
     own, total = (np.bincount(zone, each, len(weight)) for each in (w, w * value))
     mean = total / np.maximum(own, LEAST_WEIGHT)
@@ -410,8 +449,10 @@ def summed(maps: dict[str, Cube], name: str, shares: ZoneShares | WholeScene, ma
         if not len(place):
             continue
         ground = None if areas is None else areas(lines).ravel()[place]
-        values = {key: by_pixel(read_lines(one, lines), one.interleave).reshape(-1, one.bands)[place].astype(float)
-                  for key, one in maps.items()}  # fmt: skip
+        values = {
+            key: by_pixel(read_lines(one, lines), one.interleave).reshape(-1, one.bands)[place].astype(float)
+            for key, one in maps.items()
+        }
 
         def add(key: str, band: int, weights: np.ndarray, zone: np.ndarray = zone) -> None:
             sums[key][:, band] += np.bincount(zone, weights, zones)

@@ -54,8 +54,8 @@ class OutputFormat:
                 part.encode()
             except UnicodeEncodeError:
                 raise OutputError(
-                    f"{folder / stem}: `format` {self.name} needs names in UTF-8, but '{part}' is not; use another format"
-                    + (" or rename the scene" if part == stem else " or another `out_dir`")
+                    f"{folder / stem}: `format` {self.name} needs names in UTF-8, but '{part}' is not; use another "
+                    "format" + (" or rename the scene" if part == stem else " or another `out_dir`")
                 ) from None
 
 

@@ -45,7 +45,8 @@ def pyproj_here() -> Any:
 
 
 class Ground(NamedTuple):
-    """A function from a map's coordinates to longitude and latitude, rad, whether these are its coordinates, and its ellipsoid.
+    """A function from a map's coordinates to longitude and latitude, rad, whether these are its coordinates, and its
+    ellipsoid.
 
     The ellipsoid's larger half axis, m, and its eccentricity.
     """
@@ -58,8 +59,9 @@ class Ground(NamedTuple):
     def area_within(self, corners: np.ndarray) -> np.ndarray:
         """Return the areas (n,) of figures, m², from the longitudes and latitudes (2, k, n) of their corners, in turn.
 
-        The ground between a corner's parallel and its pole (Snyder 1987, eq. 3-12) times the turn to the next corner is exact for
-        edges that are meridians and parallels; for others these are straight on Lambert's equal-area map around the pole.
+        The ground between a corner's parallel and its pole (Snyder 1987, eq. 3-12) times the turn to the next corner is
+        exact for edges that are meridians and parallels; for others these are straight on Lambert's equal-area map
+        around the pole.
         """
         longitude, latitude = corners
         south = np.where(latitude.mean(axis=0) < 0, -1.0, 1.0)

@@ -31,8 +31,14 @@ def to_geotiff(work: WorkMap, out: Path) -> None:
     blank, is_float = float(fields["data ignore value"]), values.dtype.kind == "f"
     shape = {"height": lines, "width": samples, "count": bands, "dtype": values.dtype.name, "nodata": blank}
     tile_sides = {key: min(TILE, -(-n // 16) * 16) for key, n in (("blockxsize", samples), ("blockysize", lines))}
-    tiles = {"tiled": True, **tile_sides, "compress": "deflate", "predictor": 3 if is_float else 2,
-             "interleave": "band", "bigtiff": "IF_SAFER"}  # fmt: skip
+    tiles = {
+        "tiled": True,
+        **tile_sides,
+        "compress": "deflate",
+        "predictor": 3 if is_float else 2,
+        "interleave": "band",
+        "bigtiff": "IF_SAFER",
+    }
     with settings():
         with work_dataset(work) as source:
             georeference = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
@@ -72,7 +78,8 @@ def write_tags(target: Any, fields: dict[str, str], bands: int, header: Path) ->
 def to_cog(work: WorkMap, out: Path) -> None:
     """Write a cloud-optimized GeoTIFF: tiles and overviews in the order in which they are read over a network.
 
-    Overviews are means, of numbers that name something the nearest. GDAL makes it of the work file, so that no other is needed.
+    Overviews are means, of numbers that name something the nearest. GDAL makes it of the work file, so that no other is
+    needed.
 
     Raises
     ------
@@ -97,10 +104,15 @@ def to_cog(work: WorkMap, out: Path) -> None:
                 target.gcps = source.gcps[0], rasterio.crs.CRS.from_epsg(4326)
             write_tags(target, fields, values.shape[1], work.header)
         copy(
-            virtual, out, driver="COG", compress="DEFLATE", bigtiff="IF_SAFER", blocksize=TILE,
+            virtual,
+            out,
+            driver="COG",
+            compress="DEFLATE",
+            bigtiff="IF_SAFER",
+            blocksize=TILE,
             predictor="FLOATING_POINT" if values.dtype.kind == "f" else "STANDARD",
             overview_resampling="NEAREST" if row_of(work.name).names_things else "AVERAGE",
-        )  # fmt: skip
+        )
     with settings():
         check_tiff(out, values)
 

@@ -24,7 +24,8 @@ NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable."
 
 
 def to_hdf5(work: WorkMap, out: Path) -> None:
-    """Write HDF5 that follows the CF conventions for NetCDF-4: one variable (band, y, x), gzip, with band names and map information.
+    """Write HDF5 that follows the CF conventions for NetCDF-4: one variable (band, y, x), gzip, with band names and map
+    information.
 
     Raises
     ------
@@ -130,16 +131,27 @@ def chunks_and_documents(work: WorkMap, put: Callable[[str, Any], None]) -> dict
     members: dict[str, Any] = {}
     group = zarr.create_group(MemoryStore(members), attributes=of_file, zarr_format=3)
     data = group.create_array(
-        name, shape=(bands, lines, samples), dtype=values.dtype, chunks=(1, min(TILE, lines), min(TILE, samples)),
-        fill_value=blank, compressors=ZstdCodec(level=3), dimension_names=AXES,
-        attributes={"_FillValue": fill_value(blank), **plain(of_map)}, config={"write_empty_chunks": True},
-    )  # fmt: skip
+        name,
+        shape=(bands, lines, samples),
+        dtype=values.dtype,
+        chunks=(1, min(TILE, lines), min(TILE, samples)),
+        fill_value=blank,
+        compressors=ZstdCodec(level=3),
+        dimension_names=AXES,
+        attributes={"_FillValue": fill_value(blank), **plain(of_map)},
+        config={"write_empty_chunks": True},
+    )
     for key, (dimensions, own, attributes) in variables.items():
         own = np.asarray(own)
         beside = group.create_array(
-            key, shape=own.shape, dtype=str if own.dtype.kind == "U" else own.dtype, chunks=own.shape or "auto",
-            dimension_names=dimensions, attributes=dict(attributes), compressors=None,
-        )  # fmt: skip
+            key,
+            shape=own.shape,
+            dtype=str if own.dtype.kind == "U" else own.dtype,
+            chunks=own.shape or "auto",
+            dimension_names=dimensions,
+            attributes=dict(attributes),
+            compressors=None,
+        )
         beside[...] = own
     for b, rows, piece in pieces_of(values):
         data[b, rows] = piece

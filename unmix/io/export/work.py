@@ -32,7 +32,8 @@ def errors_of(out: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class WorkMap:
-    """A map that is complete in raw BIL, to be converted: its values are those of an open file, whatever has its name by now.
+    """A map that is complete in raw BIL, to be converted: its values are those of an open file, whatever has its name
+    by now.
 
     Attributes
     ----------

@@ -13,10 +13,11 @@ from .matlab import Version73, open_variables
 
 
 def open_array(spec: str | Path, kinds: str = "fiu") -> Any:
-    """Open an array in a file: ``FILE.npy``, ``FILE.h5:/dataset`` or ``FILE.mat:NAME``; the name may be left out if there is only one.
+    """Open an array in a file: ``FILE.npy``, ``FILE.h5:/dataset`` or ``FILE.mat:NAME``; the name may be left out if
+    there is only one.
 
-    An array or h5py.Dataset, of one to three axes of numbers, of these ``kinds`` of NumPy's; its values are read when it is sliced.
-    `InputError` where it cannot be read, or it is not clear which array is meant.
+    An array or h5py.Dataset, of one to three axes of numbers, of these ``kinds`` of NumPy's; its values are read when
+    it is sliced. `InputError` where it cannot be read, or it is not clear which array is meant.
     """
     path, name = Path(spec), ""
     if not path.exists() and ":" in str(spec):

@@ -13,13 +13,38 @@ from ..cube import Cube, Screen, as_stored
 from .header import RECIPROCAL, TO_NANOMETRES, unit_in
 
 # Names of axes along lines and samples; any other axis is that of bands, but for times.
-LINES = frozenset({
-    "y", "lat", "latitude", "northing", "line", "lines", "row", "rows", "downtrack", "along_track", "height", "number_of_lines",
-})  # fmt: skip
-SAMPLES = frozenset({
-    "x", "lon", "longitude", "easting", "sample", "samples", "column", "columns", "crosstrack", "across_track", "width",
-    "pixels_per_line",
-})  # fmt: skip
+LINES = frozenset(
+    {
+        "y",
+        "lat",
+        "latitude",
+        "northing",
+        "line",
+        "lines",
+        "row",
+        "rows",
+        "downtrack",
+        "along_track",
+        "height",
+        "number_of_lines",
+    }
+)
+SAMPLES = frozenset(
+    {
+        "x",
+        "lon",
+        "longitude",
+        "easting",
+        "sample",
+        "samples",
+        "column",
+        "columns",
+        "crosstrack",
+        "across_track",
+        "width",
+        "pixels_per_line",
+    }
+)
 TIMES = frozenset({"t", "time", "date", "datetime"})
 # Names of arrays, or of attributes, with a number for each band.
 WAVELENGTHS = ("wavelength", "wavelengths", "wave", "wl", "center_wavelength", "center_wavelengths", "band_wavelength")
@@ -159,9 +184,11 @@ def wrapped(number: float, dtype: np.dtype) -> float:
 def limits_of(
     attributes: Mapping[str, Any], dtype: np.dtype, is_turned: bool, gain: np.ndarray, offset: np.ndarray
 ) -> tuple[float, float]:
-    """Return the least and the largest stored number that is a value, by ``valid_range``, or ``valid_min`` and ``valid_max``.
+    """Return the least and the largest stored number that is a value, by ``valid_range``, or ``valid_min`` and
+    ``valid_max``.
 
-    Limits are of the stored numbers, but of scaled ones where they are real and whole numbers are stored, as NetCDF has it.
+    Limits are of the stored numbers, but of scaled ones where they are real and whole numbers are stored, as NetCDF has
+    it.
     """
     said = [attributes.get("valid_min"), attributes.get("valid_max")]
     pair = numbers_in(attributes.get("valid_range"))
@@ -193,7 +220,8 @@ def holds_real(value: Any) -> bool:
 
 
 def set_values(cube: Cube, variables: Sequence[Variable], bands: Sequence[int]) -> None:
-    """Set nodata, gain, offset and screen of a cube by the attributes of the arrays that hold its bands, ``bands`` of them each.
+    """Set nodata, gain, offset and screen of a cube by the attributes of the arrays that hold its bands, ``bands`` of
+    them each.
 
     Raises
     ------
@@ -217,7 +245,8 @@ def set_values(cube: Cube, variables: Sequence[Variable], bands: Sequence[int]) 
     cube.nodata = how.blank()
     if how.has_limits:
         cube.problems.append(
-            f"{cube.path}: values beyond its valid range, {how.low:g} to {how.high:g} as stored, count as missing without `nodata`"
+            f"{cube.path}: values beyond its valid range, {how.low:g} to {how.high:g} as stored, count as missing "
+            "without `nodata`"
         )
     if how.has_limits or len(how.missing) > 1:
         cube.screen = Screen(how.misses, float("nan") if cube.nodata is None else cube.nodata)
@@ -226,8 +255,8 @@ def set_values(cube: Cube, variables: Sequence[Variable], bands: Sequence[int]) 
 def roles(shape: Sequence[int], names: Sequence[str], attributes: Mapping[str, Any]) -> str:
     """Return what each axis is, y, x, b, or 1 for one of length 1 that is none of them, by its name.
 
-    Empty where there are no lines or samples, or too many other axes. ``spatial:dimensions`` of GeoZarr goes first. An axis of several
-    times is none of bands.
+    Empty where there are no lines or samples, or too many other axes. ``spatial:dimensions`` of GeoZarr goes first. An
+    axis of several times is none of bands.
     """
     if len(names) != len(shape):
         return ""
@@ -268,9 +297,13 @@ class Beside:
     """
 
     def __init__(
-        self, cube: Cube, variables: Sequence[Variable], axes: str, groups: Sequence[Any],
+        self,
+        cube: Cube,
+        variables: Sequence[Variable],
+        axes: str,
+        groups: Sequence[Any],
         find: Callable[[str], Variable | None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.cube, self.variables, self.find = cube, variables, find
         own: list[Any] = [variables[0].attributes]
         self.axes = {role: name for role, name in zip(axes, variables[0].dimensions) if role != "1"}
@@ -284,7 +317,8 @@ class Beside:
         return None
 
     def numbers(self, name: str) -> tuple[np.ndarray | None, str]:
-        """Return the numbers (bands,) of an array or an attribute, and its unit; None where it is of another size or kind.
+        """Return the numbers (bands,) of an array or an attribute, and its unit; None where it is of another size or
+        kind.
 
         Bands that are arrays have no order but that of their names, so that only what each of them says is theirs.
         """

@@ -132,8 +132,13 @@ class Place:
     def system(self) -> str:
         """Return the coordinate system, as WKT, JSON or a code; empty where nothing says it."""
         said = self.beside.all
-        for value in (said.get("proj:wkt2"), self.mapping.get("crs_wkt"), self.mapping.get("spatial_ref"), said.get("proj:projjson"),
-                      said.get("proj:code")):  # fmt: skip
+        for value in (
+            said.get("proj:wkt2"),
+            self.mapping.get("crs_wkt"),
+            self.mapping.get("spatial_ref"),
+            said.get("proj:projjson"),
+            said.get("proj:code"),
+        ):
             if value is not None and (isinstance(value, Mapping) or text_of(value)):
                 return json.dumps(value) if isinstance(value, Mapping) else text_of(value)
         if said.get("proj:epsg"):

@@ -51,7 +51,8 @@ ORDERS = ((), (DEFLATE,), (SHUFFLE,), (SHUFFLE, DEFLATE))
 IN_FLIGHT = 256 * 2**20
 # A chunk is held three times: packed, inflated, in order.
 TIMES = 3
-# Chunks that one call of the library may touch: each costs it some hundred bytes, and a million chunks of 8 bytes took gigabytes.
+# Chunks that one call of the library may touch: each costs it some hundred bytes, and a million chunks of 8 bytes took
+# gigabytes.
 MOST_CHUNKS = 20_000
 # Bytes of a chunk from which our own calls, some 30 µs a chunk, are nothing beside inflating it.
 WORTHWHILE = 64 * 2**10
@@ -119,7 +120,8 @@ class Decoder:
         return None if chunk.byte_offset is None else (chunk.byte_offset, chunk.size)
 
     def stretches(self, wanted: Sequence[slice]) -> list[tuple[int, int]]:
-        """Return the stretches ``(offset, bytes)`` of the file that hold a part of the dataset; of further axes, all is wanted.
+        """Return the stretches ``(offset, bytes)`` of the file that hold a part of the dataset; of further axes, all is
+        wanted.
 
         A guess at worst: what is missing from it the library reads for itself.
         """
@@ -212,7 +214,8 @@ class Decoder:
 
 
 def in_threads(work: Callable[[Item], None], items: Iterable[Item], size: int) -> None:
-    """Call ``work(item)`` for each item by all cores, for as many at a time as `IN_FLIGHT` has room for; each takes ``size`` bytes.
+    """Call ``work(item)`` for each item by all cores, for as many at a time as `IN_FLIGHT` has room for; each takes
+    ``size`` bytes.
 
     The first error is raised when none is under way any more.
     """
@@ -255,8 +258,8 @@ def unshuffled(raw: Any, size: int) -> np.ndarray:
 def filters_of(data: Any) -> tuple[int, ...] | None:
     """Return the filters of a dataset's chunks, in the order of writing.
 
-    None where only the HDF5 library can decode a chunk: other filters or another order of them, checksums, integers that use a part of
-    their bits (seen: 12 of 16).
+    None where only the HDF5 library can decode a chunk: other filters or another order of them, checksums, integers
+    that use a part of their bits (seen: 12 of 16).
     """
     properties = data.id.get_create_plist()
     found = [properties.get_filter(i) for i in range(properties.get_nfilters())]

@@ -27,9 +27,17 @@ KIND = Kind(
 )
 EXTENSIONS = ("", ".img", ".dat", ".raw", ".bin", ".bsq", ".bil", ".bip", ".sli", ".lib", ".hyspex", ".envi")
 OTHER_FORMATS = {
-    ".h5": "HDF5", ".hdf5": "HDF5", ".he5": "HDF5", ".nc": "NetCDF", ".mat": "MATLAB", ".gz": "gzip", ".tif": "TIFF",
-    ".tiff": "TIFF", ".xml": "XML", ".zip": "ZIP",
-}  # fmt: skip
+    ".h5": "HDF5",
+    ".hdf5": "HDF5",
+    ".he5": "HDF5",
+    ".nc": "NetCDF",
+    ".mat": "MATLAB",
+    ".gz": "gzip",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".xml": "XML",
+    ".zip": "ZIP",
+}
 TIFF_EXTENSIONS = (".tif", ".tiff")
 HDF = (".h5", ".hdf5", ".he5", ".nc")
 TO_TIFF, TO_NETCDF4 = (
@@ -54,7 +62,8 @@ def find_header(path: Path) -> Path:
     Raises
     ------
     CubeError
-        Where there is no header, or ``path`` is no regular file, of another format, or not the data of the header beside it.
+        Where there is no header, or ``path`` is no regular file, of another format, or not the data of the header
+        beside it.
     """
     if path.is_dir():
         raise CubeError(f"{path}: is a folder; name a cube's header or data file{cubes_within(path)}")
@@ -139,7 +148,8 @@ def of_its_size(header: Path, size: int) -> list[Path]:
     if beside and not found:
         one = beside[0]
         raise CubeError(
-            f"{header}: no data file beside it; {one.name} has {one.stat().st_size} bytes, but {header.name} promises {size}; if it is "
+            f"{header}: no data file beside it; {one.name} has {one.stat().st_size} bytes, but {header.name} promises "
+            f"{size}; if it is "
             "the cube, name it"
         )
     return found
@@ -149,8 +159,8 @@ def of_its_size(header: Path, size: int) -> list[Path]:
 class EnviCube(Cube):
     """An ENVI cube; see `unmix.io.cube.Cube` for the attributes.
 
-    ``skip`` is the header offset in bytes; ``swapped`` is true where the byte order is not this machine's; gzip-compressed data
-    is read from a ``scratch`` file.
+    ``skip`` is the header offset in bytes; ``swapped`` is true where the byte order is not this machine's;
+    gzip-compressed data is read from a ``scratch`` file.
     """
 
     swapped: bool

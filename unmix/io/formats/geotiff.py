@@ -30,7 +30,8 @@ log = logging.getLogger("unmix")
 PLAIN = Kind(
     "GeoTIFF",
     "bands of one real type, in tiles or strips, compressed or not (rasterio, extra `geo`)",
-    "`wavelength`, `fwhm`, `bbl` of each band, GDAL's `IMAGERY` domain, the bands' descriptions, an ENVI header of its size beside it",
+    "`wavelength`, `fwhm`, `bbl` of each band, GDAL's `IMAGERY` domain, the bands' descriptions, an ENVI header of its "
+    "size beside it",
     "the TIFF's, in an ENVI header's words",
     "GDAL's nodata, scale and offset; an alpha band or a mask of its own, where it is 0",
 )
@@ -163,11 +164,12 @@ class GeoTiffCube(Cube):
         return found
 
     def decoded(self) -> Iterator[tuple[list[int], np.ndarray]]:
-        """Yield every tile once, in pieces of several: their places (band, line, sample) and values (bands, lines, samples).
+        """Yield every tile once, in pieces of several: their places (band, line, sample) and values (bands, lines,
+        samples).
 
-        Pieces are whole rows of tiles, of several bands, as far as `LARGEST_PIECE` allows: GDAL decodes their tiles by all cores, and
-        they are written in few calls. 450 MB in tiles of 512 x 512 pixels took 6 to 8 s tile by tile, now 1.6, or 3.1 with all bands
-        of a pixel together.
+        Pieces are whole rows of tiles, of several bands, as far as `LARGEST_PIECE` allows: GDAL decodes their tiles by
+        all cores, and they are written in few calls. 450 MB in tiles of 512 x 512 pixels took 6 to 8 s tile by tile,
+        now 1.6, or 3.1 with all bands of a pixel together.
         """
         height, width = self.source.block_shapes[0]
         apart = not pixel_by_pixel(self.source)
@@ -208,7 +210,8 @@ class GeoTiffCube(Cube):
 
 
 def open_geotiff(path: Path) -> GeoTiffCube:
-    """Open a GeoTIFF; read no pixel. An ENVI header or EnMAP's metadata beside it takes precedence over its own metadata.
+    """Open a GeoTIFF; read no pixel. An ENVI header or EnMAP's metadata beside it takes precedence over its own
+    metadata.
 
     Raises
     ------
@@ -273,14 +276,26 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
         add_metadata(cube)
     if alphas:
         cube.problems.append(
-            f"{path}: {bands_named([number - 1 for number in alphas])} is called alpha: no spectrum, but a mask, used where it is 0"
+            f"{path}: {bands_named([number - 1 for number in alphas])} is called alpha: no spectrum, but a mask, used "
+            "where it is 0"
         )
     elif any({flag.name for flag in flags} == {"per_dataset"} for flags in source.mask_flag_enums):
         cube.problems.append(f"{path}: has a mask of its own, by which pixels are left out")
     else:
         return cube
-    cube.mask = OwnMask(path, cube.stem, cube.format, cube.lines, cube.samples, 1, np.dtype(np.uint8), "bsq", cube, alphas,
-                        lines_together=cube.lines_together)  # fmt: skip
+    cube.mask = OwnMask(
+        path,
+        cube.stem,
+        cube.format,
+        cube.lines,
+        cube.samples,
+        1,
+        np.dtype(np.uint8),
+        "bsq",
+        cube,
+        alphas,
+        lines_together=cube.lines_together,
+    )
     return cube
 
 
@@ -371,7 +386,8 @@ def geo_points(cube: GeoTiffCube) -> dict[str, str]:
         return {}
     if len(points) != 4 or system is None or not system.is_geographic:
         cube.problems.append(
-            f"{cube.path}: lies on the map by {len(points)} control points, which are not kept; gdalwarp brings it onto a grid"
+            f"{cube.path}: lies on the map by {len(points)} control points, which are not kept; gdalwarp brings it "
+            "onto a grid"
         )
         return {}
     numbers = [number for one in points for number in (one.col + 1, one.row + 1, one.y, one.x)]
@@ -392,7 +408,8 @@ def envi_header(cube: GeoTiffCube) -> None:
     sizes = sizes_in(fields, header)
     if sizes != [cube.lines, cube.samples, cube.bands]:
         raise CubeError(
-            f"{header}: promises {' x '.join(map(str, sizes))} (lines, samples, bands), but {cube.path.name} has {cube.lines} x "
+            f"{header}: promises {' x '.join(map(str, sizes))} (lines, samples, bands), but {cube.path.name} has "
+            f"{cube.lines} x "
             f"{cube.samples} x {cube.bands}"
         )
     spectral = spectral_fields(fields, cube.bands, cube.dtype, header, cube.problems)

@@ -22,7 +22,8 @@ from .cf_place import plain_value
 from .chunks import MOST_CHUNKS, Decoder
 from .header import MOST_BANDS, axis_in_nanometres
 
-# The interleave of every order of axes; a dataset whose order is not in STRAIGHT is inflated once into a scratch file, as BSQ.
+# The interleave of every order of axes; a dataset whose order is not in STRAIGHT is inflated once into a scratch file,
+# as BSQ.
 LAYOUTS = {"yxb": "bip", "ybx": "bil", "byx": "bsq", "xyb": "bsq", "xby": "bsq", "bxy": "bsq"}
 STRAIGHT = ("yxb", "ybx", "byx")
 
@@ -61,8 +62,9 @@ class DatasetPart:
 class Hdf5Cube(Cube):
     """A cube in an HDF5 file; see `unmix.io.cube.Cube` for the attributes.
 
-    ``parts`` are the datasets that hold its bands. Where there are several, values are scaled as they are read, and a pixel that
-    is 0 in every band becomes NaN. A dataset with a ``scratch`` file is read from there, as BSQ whatever its own order.
+    ``parts`` are the datasets that hold its bands. Where there are several, values are scaled as they are read, and a
+    pixel that is 0 in every band becomes NaN. A dataset with a ``scratch`` file is read from there, as BSQ whatever its
+    own order.
     """
 
     parts: list[DatasetPart]
@@ -112,18 +114,30 @@ def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5
     refuse_links(path, data)
     if data.shape[axes.index("b")] > MOST_BANDS:
         raise CubeError(
-            f"{path}: {brief(data.name)} has {data.shape[axes.index('b')]} bands as {axes}; is the order of its axes another?"
+            f"{path}: {brief(data.name)} has {data.shape[axes.index('b')]} bands as {axes}; is the order of its axes "
+            "another?"
         )
     if axes in STRAIGHT and chunks_across(data, axes.index("y")) > MOST_CHUNKS:
         raise CubeError(
-            f"{path}: {brief(data.name)} has chunks of {data.chunks}: too small to be read; repack it with h5repack -l CHUNK=…"
+            f"{path}: {brief(data.name)} has chunks of {data.chunks}: too small to be read; repack it with h5repack -l "
+            "CHUNK=…"
         )
     dtype = type_of_attribute(data.dtype, Attributes(data))
     if dtype not in DTYPES.values():
         raise CubeError(f"{path}: {data.name} is of type {data.dtype}; cubes are of whole or real numbers")
     length = dict(zip(axes, data.shape))
-    cube = Hdf5Cube(path, path.stem, "HDF5", length["y"], length["x"], length["b"], dtype, LAYOUTS[axes.replace("1", "")],
-                    [DatasetPart(data, np.arange(length["b"]))], lines_together=together(data, axes.index("y")))  # fmt: skip
+    cube = Hdf5Cube(
+        path,
+        path.stem,
+        "HDF5",
+        length["y"],
+        length["x"],
+        length["b"],
+        dtype,
+        LAYOUTS[axes.replace("1", "")],
+        [DatasetPart(data, np.arange(length["b"]))],
+        lines_together=together(data, axes.index("y")),
+    )
     size = cube.lines_together * cube.samples * cube.bands * dtype.itemsize
     if (size > MOST_TOGETHER and cube.lines_together > 1) or axes not in STRAIGHT:
         cube.scratch = ScratchFile(functools.partial(inflate, path, data, axes, data.dtype.newbyteorder("=")))

@@ -1,8 +1,9 @@
 """Write HDF5 files so that an error of the disk becomes an exception and does not crash the process.
 
-HDF5 writes much of a file when it is closed, and where that fails its library leaves objects behind that h5py closes once more: the
-process dies of SIGSEGV (at 11 of 50 places at which a write failed). So it writes through a file object that accepts every write.
-After the first error, writes are held in memory, so that HDF5 can read back what it wrote and close normally; then the error is raised.
+HDF5 writes much of a file when it is closed, and where that fails its library leaves objects behind that h5py closes
+once more: the process dies of SIGSEGV (at 11 of 50 places at which a write failed). So it writes through a file object
+that accepts every write. After the first error, writes are held in memory, so that HDF5 can read back what it wrote and
+close normally; then the error is raised.
 """
 
 import contextlib

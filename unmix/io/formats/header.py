@@ -1,7 +1,8 @@
-"""Read and write ENVI header text: ``key = value`` lines, with values in braces that may span lines, as found in real files.
+"""Read and write ENVI header text: ``key = value`` lines, with values in braces that may span lines, as found in real
+files.
 
-This is our own reader because `spectral` 0.25 splits a WKT at its commas, fails on a Latin-1 µ and requires a byte order; the two
-are compared in the tests on every header that `spectral` can read.
+This is our own reader because `spectral` 0.25 splits a WKT at its commas, fails on a Latin-1 µ and requires a byte
+order; the two are compared in the tests on every header that `spectral` can read.
 """
 
 import logging
@@ -50,7 +51,8 @@ SHORT_UNITS = {
     "mm": "millimeters",
     "å": "angstroms",
 }
-# Units of wavenumbers and frequencies: the wavelength in nm is this number over the value (1 cm is 1e7 nm; c is 299 792 458 m/s).
+# Units of wavenumbers and frequencies: the wavelength in nm is this number over the value (1 cm is 1e7 nm; c is 299 792
+# 458 m/s).
 RECIPROCAL = {
     "wavenumber": 1e7,
     "wavenumbers": 1e7,
@@ -70,12 +72,15 @@ SHORTEST = 100.0
 LONGEST_OF_UM = 25.0
 # Range of the wavelengths (nm) of imaging spectrometers: band names with numbers outside it mean something else.
 PLAUSIBLE = (200.0, 20000.0)
-# Least fraction of bands with distinct wavelengths; where spectrometers overlap two bands may share one (seen: EnMAP's 986 nm).
+# Least fraction of bands with distinct wavelengths; where spectrometers overlap two bands may share one (seen: EnMAP's
+# 986 nm).
 LEAST_DISTINCT = 0.9
 WAVELENGTH_IN_NAME = re.compile(
-    r"(?<![\w.])(\d+\.?\d*|\.\d+)\s*(" + "|".join(map(re.escape, sorted(TO_NANOMETRES, key=len, reverse=True))) + r")(?!\w)",
+    r"(?<![\w.])(\d+\.?\d*|\.\d+)\s*("
+    + "|".join(map(re.escape, sorted(TO_NANOMETRES, key=len, reverse=True)))
+    + r")(?!\w)",
     re.IGNORECASE,
-)  # fmt: skip
+)
 
 
 def read_header(path: Path) -> dict[str, str]:
@@ -201,7 +206,8 @@ def guessed(values: np.ndarray) -> str:
 
 
 def unit_in(text: str) -> str:
-    """Return the unit that a text names, alone or in brackets, as ``Wavelength (nm)``; else the text itself, in lower case.
+    """Return the unit that a text names, alone or in brackets, as ``Wavelength (nm)``; else the text itself, in lower
+    case.
 
     A Raman shift is none of wavelengths: it counts from that of a laser, which is not said.
     """
@@ -219,8 +225,8 @@ def axis_in_nanometres(
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return wavelengths and FWHM in nm, checked; whatever is ignored is reported in ``problems``.
 
-    Wavenumbers and frequencies are converted to wavelengths, which then descend; an index is not a wavelength. Without a known unit
-    the FWHM take the unit of the wavelengths, because their own values are always small.
+    Wavenumbers and frequencies are converted to wavelengths, which then descend; an index is not a wavelength. Without
+    a known unit the FWHM take the unit of the wavelengths, because their own values are always small.
 
     Raises
     ------
@@ -243,7 +249,8 @@ def axis_in_nanometres(
         unit = "nm" if waves is None else guessed(waves)
         if waves is not None and units not in ("", "unknown"):
             problems.append(
-                f"{source}: the unit of its wavelengths, '{written[:40]}', is not known; by their size they are taken for {unit}"
+                f"{source}: the unit of its wavelengths, '{written[:40]}', is not known; by their size they are taken "
+                f"for {unit}"
             )
         elif waves is not None and (units or np.any(waves >= LONGEST_OF_UM) == (unit == "um")):
             log.info(f"{source}: its wavelengths have no unit; by the least of them they are taken for {unit}")
@@ -260,7 +267,8 @@ def axis_in_nanometres(
 
 
 def is_no_axis(values: np.ndarray, units: str) -> bool:
-    """Return whether an axis holds no wavelengths: its unit is "index" or a Raman shift, or it has none, and the values only count.
+    """Return whether an axis holds no wavelengths: its unit is "index" or a Raman shift, or it has none, and the values
+    only count.
 
     Real scenes with the unit "unknown" have wavelengths all the same, in µm (HySU) or nm.
     """
@@ -295,17 +303,33 @@ def axis_fields(waves: np.ndarray | None, fwhm: np.ndarray | None = None) -> dic
 
 
 def image_header(
-    lines: int, samples: int, bands: int, code: int, description: str, fields: Mapping[str, Any],
-    interleave: str = "bil", big_endian: bool = False,
-) -> str:  # fmt: skip
+    lines: int,
+    samples: int,
+    bands: int,
+    code: int,
+    description: str,
+    fields: Mapping[str, Any],
+    interleave: str = "bil",
+    big_endian: bool = False,
+) -> str:
     """Return the header of an image that begins its file, whose values are of ENVI's data type ``code``.
 
     ``fields`` are all others, or replace these.
     """
-    return format_header({
-        "description": description, "samples": samples, "lines": lines, "bands": bands, "header offset": 0,
-        "file type": "ENVI Standard", "data type": code, "interleave": interleave, "byte order": int(big_endian), **fields,
-    })  # fmt: skip
+    return format_header(
+        {
+            "description": description,
+            "samples": samples,
+            "lines": lines,
+            "bands": bands,
+            "header offset": 0,
+            "file type": "ENVI Standard",
+            "data type": code,
+            "interleave": interleave,
+            "byte order": int(big_endian),
+            **fields,
+        }
+    )
 
 
 # In names, signs that an ENVI list gives a meaning become others.
@@ -334,10 +358,11 @@ def clean(name: str) -> str:
 
 
 def geotransform(map_info: str) -> tuple[float, float, float, float, float, float] | None:
-    """Return GDAL's geotransform of an ENVI map info: ``x = [0] + [1] sample + [2] line``, ``y = [3] + [4] sample + [5] line``.
+    """Return GDAL's geotransform of an ENVI map info: ``x = [0] + [1] sample + [2] line``, ``y = [3] + [4] sample + [5]
+    line``.
 
-    None where the map info is not understood. A rotation is in degrees; the tie point's pixel is counted along the map's axes, as
-    GDAL does.
+    None where the map info is not understood. A rotation is in degrees; the tie point's pixel is counted along the
+    map's axes, as GDAL does.
     """
     entries = map_info.split(",")
     numbers = [leading_number(word) for word in entries[1:7]]

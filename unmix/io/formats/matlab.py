@@ -1,6 +1,8 @@
-"""Read cubes in MATLAB files: version 5 (`unmix.io.formats.matlab5`), and version 7.3, which is HDF5 with reversed axes.
+"""Read cubes in MATLAB files: version 5 (`unmix.io.formats.matlab5`), and version 7.3, which is HDF5 with reversed
+axes.
 
-A variable is one stream, column by column, so it is written once to a scratch file (BSQ), and read from there like any cube.
+A variable is one stream, column by column, so it is written once to a scratch file (BSQ), and read from there like any
+cube.
 """
 
 import contextlib
@@ -24,7 +26,8 @@ from .matlab5 import Shapes, Version5, refuse_large
 
 KIND = Kind(
     "MATLAB",
-    "v5 and v7.3: the one variable (y, x, b), or (b, pixels) with `nRow` and `nCol`; else `--dataset NAME`, or `NAME:byx` with its "
+    "v5 and v7.3: the one variable (y, x, b), or (b, pixels) with `nRow` and `nCol`; else `--dataset NAME`, or "
+    "`NAME:byx` with its "
     "axes in any order",
     "`wavelength`, `wavelengths`, `wl` or `lambda`, `fwhm`, `bbl`; `--wavelengths NAME`",
     "none",
@@ -100,7 +103,8 @@ def open_matlab(
     ----------
     path : Path
     dataset, wavelengths : str, optional
-        The names of the variables of the cube, which its axes in order may follow (``data:byx``), and of its wavelengths.
+        The names of the variables of the cube, which its axes in order may follow (``data:byx``), and of its
+        wavelengths.
     size : (int, int), optional
         Lines and samples of a variable of two axes, where the file does not say them.
 

@@ -1,8 +1,8 @@
 """Read MATLAB files of version 5 as a stream, with every count checked.
 
-Our own, because scipy's reader (1.17) crashes at 56 of 3000 flips of one byte, cannot read a part of a variable, and holds one whole in
-memory: 977 MB for a cube of 1.0 GB, where this one, which writes pieces to its scratch file, takes 42 MB and the same 17 s.
-(The format: MathWorks, MAT-File Format, "Level 5 MAT-Files".)
+Our own, because scipy's reader (1.17) crashes at 56 of 3000 flips of one byte, cannot read a part of a variable, and
+holds one whole in memory: 977 MB for a cube of 1.0 GB, where this one, which writes pieces to its scratch file, takes
+42 MB and the same 17 s. (The format: MathWorks, MAT-File Format, "Level 5 MAT-Files".)
 """
 
 import io

@@ -16,7 +16,7 @@ from ..read import refuse_links, refuse_links_out
 from ..remote import RemotePath
 from .cf import set_values
 from .cf_place import describe, map_info
-from .hdf5 import (  # fmt: skip
+from .hdf5 import (
     LAYOUTS,
     STRAIGHT,
     DatasetPart,
@@ -36,7 +36,8 @@ from .hdf5 import (  # fmt: skip
 from .header import axis_in_nanometres
 from .times import at_date, cube_of_times, dates_along, refuse_stack
 
-# Attributes of NEON's group Reflectance: first and last wavelength, in nm, of each window in which water vapour absorbs all light.
+# Attributes of NEON's group Reflectance: first and last wavelength, in nm, of each window in which water vapour absorbs
+# all light.
 NEON_WINDOWS = ("Band_Window_1_Nanometers", "Band_Window_2_Nanometers")
 
 
@@ -63,8 +64,8 @@ def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
 def outside_windows(cube: Hdf5Cube, root: h5py.Group) -> np.ndarray | None:
     """Return which bands lie outside NEON's windows of water vapour; None where the file names no windows.
 
-    Their reflectance is noise of any size: with these bands in use the median misfit of NEON's sample is 50 % of a pixel, without them
-    6 %.
+    Their reflectance is noise of any size: with these bands in use the median misfit of NEON's sample is 50 % of a
+    pixel, without them 6 %.
     """
     good, windows = np.ones(cube.bands, bool), [name for name in NEON_WINDOWS if name in root.attrs]
     for name in windows:
@@ -74,7 +75,8 @@ def outside_windows(cube: Hdf5Cube, root: h5py.Group) -> np.ndarray | None:
             low, high = np.nan, np.nan
         if cube.wavelengths is None or not low <= high:
             cube.problems.append(
-                f"{cube.path}: {name} is not understood, so its bands stay in use; leave them out with `ignore_nm` water"
+                f"{cube.path}: {name} is not understood, so its bands stay in use; leave them out with `ignore_nm` "
+                "water"
             )
             continue
         good &= ~((cube.wavelengths >= low) & (cube.wavelengths <= high))
@@ -195,7 +197,8 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
         low, high = (float(file.attrs[f"L2Scale{name}{end}"]) for end in ("Min", "Max"))
         if not (np.isfinite(high - low) and high > low):
             raise CubeError(
-                f"{path}: L2Scale{name}Min and L2Scale{name}Max are {low:g} and {high:g}; {data.name} needs Max above Min"
+                f"{path}: L2Scale{name}Min and L2Scale{name}Max are {low:g} and {high:g}; {data.name} needs Max above "
+                "Min"
             )
         parts.append(DatasetPart(data, take, (high - low) / 65535, low))
         waves.append(wave[take])
@@ -203,8 +206,18 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
     lines, _, samples = parts[0].data.shape
     if parts[1].data.shape[::2] != (lines, samples):
         raise CubeError(f"{path}: VNIR is {parts[0].data.shape} and SWIR {parts[1].data.shape}; they must be one scene")
-    cube = Hdf5Cube(path, path.stem, NAMED.name, lines, samples, sum(len(part.take) for part in parts),
-                    np.dtype(np.float32), "bil", parts, lines_together=together(parts[0].data, 0))  # fmt: skip
+    cube = Hdf5Cube(
+        path,
+        path.stem,
+        NAMED.name,
+        lines,
+        samples,
+        sum(len(part.take) for part in parts),
+        np.dtype(np.float32),
+        "bil",
+        parts,
+        lines_together=together(parts[0].data, 0),
+    )
     axis = np.concatenate(waves), np.concatenate(widths)
     cube.wavelengths, cube.fwhm = axis_in_nanometres(*axis, "nm", path, cube.problems)
     longest = waves[0].max(initial=0.0)
@@ -274,61 +287,105 @@ def grid_map(meta: str) -> dict[str, str]:
     return {"map info": map_info(code, west, north, (east - west) / samples, (north - south) / lines)}
 
 
-# Attributes that say what is missing and how values are scaled, for HDF5, NetCDF and Zarr alike; see `unmix.io.formats.cf`.
+# Attributes that say what is missing and how values are scaled, for HDF5, NetCDF and Zarr alike; see
+# `unmix.io.formats.cf`.
 CF = "`_FillValue`, `missing_value`, `valid_range`, `scale_factor`, `add_offset`, `_Unsigned`"
 # Most datasets that an error lists.
 MOST_LISTED = 5
 # Tried in turn: each function returns the cube of its product, or None.
 PRODUCTS: tuple[tuple[Kind, Callable[[h5py.File, Path], Hdf5Cube | None]], ...] = (
     (
-        Kind("NEON AOP", "`/SITE/Reflectance/Reflectance_Data` (y, x, b)",
-             "`Metadata/Spectral_Data`; `Band_Window_1_Nanometers` and `_2_` are called bad",
-             "`Map_Info`, `Coordinate_System_String`", "`Data_Ignore_Value`, `Scale_Factor`"),
+        Kind(
+            "NEON AOP",
+            "`/SITE/Reflectance/Reflectance_Data` (y, x, b)",
+            "`Metadata/Spectral_Data`; `Band_Window_1_Nanometers` and `_2_` are called bad",
+            "`Map_Info`, `Coordinate_System_String`",
+            "`Data_Ignore_Value`, `Scale_Factor`",
+        ),
         neon,
     ),
     (
-        Kind("EMIT L2A", "`/reflectance` (downtrack, crosstrack, b)",
-             "`sensor_band_parameters`, `good_wavelengths`",
-             "the sensor's geometry; with `--ortho` maps are placed by `/location/glt_x`, `glt_y`", "`_FillValue`, or −9999"),
+        Kind(
+            "EMIT L2A",
+            "`/reflectance` (downtrack, crosstrack, b)",
+            "`sensor_band_parameters`, `good_wavelengths`",
+            "the sensor's geometry; with `--ortho` maps are placed by `/location/glt_x`, `glt_y`",
+            "`_FillValue`, or −9999",
+        ),
         emit,
     ),
     (
-        Kind("EMIT L2A uncertainty", "`/reflectance_uncertainty` (downtrack, crosstrack, b), for `--noise FILE`",
-             "`sensor_band_parameters`, `good_wavelengths`", "the sensor's geometry", "`_FillValue`, or −9999"),
+        Kind(
+            "EMIT L2A uncertainty",
+            "`/reflectance_uncertainty` (downtrack, crosstrack, b), for `--noise FILE`",
+            "`sensor_band_parameters`, `good_wavelengths`",
+            "the sensor's geometry",
+            "`_FillValue`, or −9999",
+        ),
         emit_uncertainty,
     ),
     (
-        Kind("EMIT L2A mask", "`/mask` (downtrack, crosstrack, b), for `--mask-out FILE:NAME`", "none; names in `mask_bands`",
-             "the sensor's geometry", "`_FillValue`"),
+        Kind(
+            "EMIT L2A mask",
+            "`/mask` (downtrack, crosstrack, b), for `--mask-out FILE:NAME`",
+            "none; names in `mask_bands`",
+            "the sensor's geometry",
+            "`_FillValue`",
+        ),
         emit_mask,
     ),
     (
-        Kind("AVIRIS-3", "`/reflectance/reflectance` (b, y, x); also AVIRIS-5", "`/reflectance/wavelength`, `fwhm`",
-             "`spatial_ref`, `GeoTransform`", "`_FillValue`"),
+        Kind(
+            "AVIRIS-3",
+            "`/reflectance/reflectance` (b, y, x); also AVIRIS-5",
+            "`/reflectance/wavelength`, `fwhm`",
+            "`spatial_ref`, `GeoTransform`",
+            "`_FillValue`",
+        ),
         aviris3,
     ),
     (
-        Kind("PRISMA L2D", "`VNIR_Cube` and `SWIR_Cube` (y, b, x) as one cube; wavelengths of 0 are left out, SWIR's in VNIR's "
-             "range are called bad", "`List_Cw_*`, `List_Fwhm_*`", "corner and EPSG code",
-             "`L2Scale*`; a pixel that is 0 in all bands"),
+        Kind(
+            "PRISMA L2D",
+            "`VNIR_Cube` and `SWIR_Cube` (y, b, x) as one cube; wavelengths of 0 are left out, SWIR's in VNIR's "
+            "range are called bad",
+            "`List_Cw_*`, `List_Fwhm_*`",
+            "corner and EPSG code",
+            "`L2Scale*`; a pixel that is 0 in all bands",
+        ),
         prisma,
     ),
     (
-        Kind("Tanager", "`surface_reflectance` or `toa_radiance` (b, y, x)", "attributes of the cube",
-             "grids: `StructMetadata.0`, UTM; swaths: none",
-             "`_FillValue`, `scale_factor`, `add_offset`"),
+        Kind(
+            "Tanager",
+            "`surface_reflectance` or `toa_radiance` (b, y, x)",
+            "attributes of the cube",
+            "grids: `StructMetadata.0`, UTM; swaths: none",
+            "`_FillValue`, `scale_factor`, `add_offset`",
+        ),
         tanager,
     ),
     (
-        Kind("NetCDF", "the one dataset whose axes have names, such as `band`, `y`, `x` or `lat`, `lon`, as xarray writes it; maps of "
-             "unmix; `--dataset /path` where there are several; with "
-             "an axis of times `FILE#DATE`", "`wavelength`, `fwhm` and `good_wavelengths` beside it",
-             "`grid_mapping`, or evenly spaced coordinates", CF),
+        Kind(
+            "NetCDF",
+            "the one dataset whose axes have names, such as `band`, `y`, `x` or `lat`, `lon`, as xarray writes it; "
+            "maps of "
+            "unmix; `--dataset /path` where there are several; with "
+            "an axis of times `FILE#DATE`",
+            "`wavelength`, `fwhm` and `good_wavelengths` beside it",
+            "`grid_mapping`, or evenly spaced coordinates",
+            CF,
+        ),
         by_conventions,
     ),
-)  # fmt: skip
-NAMED = Kind("HDF5", "any dataset: `--dataset /path:byx` with its axes in any order, or `/path` where they have names",
-             "`--wavelengths /path`, or as NetCDF", "as NetCDF", CF)  # fmt: skip
+)
+NAMED = Kind(
+    "HDF5",
+    "any dataset: `--dataset /path:byx` with its axes in any order, or `/path` where they have names",
+    "`--wavelengths /path`, or as NetCDF",
+    "as NetCDF",
+    CF,
+)
 
 
 def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = None, date: str = "") -> Hdf5Cube:
@@ -370,7 +427,8 @@ def open_in_process(path: Path, dataset: str | None, wavelengths: str | None, da
                 return cube
         refuse_stack(file, path)
         raise CubeError(
-            f"{path}: is HDF5, but of no product that is known; name its cube with `dataset`, and its axes in order, as /NAME:byx: "
+            f"{path}: is HDF5, but of no product that is known; name its cube with `dataset`, and its axes in order, "
+            "as /NAME:byx: "
             f"{candidates_in(file)}"
         )
     except (CubeError, MethodError):
@@ -414,7 +472,8 @@ def named_product(file: h5py.File, path: Path, dataset: str, wavelengths: str | 
         axes = fitting[0] if len(fitting) == 1 else ""
     if not axes and data.ndim == 3:
         raise CubeError(
-            f"{path}: the axes of {brief(name)} {data.shape} have no names that tell lines, samples and bands; say their order with "
+            f"{path}: the axes of {brief(name)} {data.shape} have no names that tell lines, samples and bands; say "
+            "their order with "
             f"`dataset` {brief(name)}:byx"
         )
     axes = axes or "yxb"

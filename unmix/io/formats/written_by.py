@@ -17,7 +17,8 @@ PAGE_HEAD = (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     '<meta name="generator" content="unmix">'
 )
-# The chunk of a PNG for the software that made it, and how many bytes of a file are searched for it: it follows the size.
+# The chunk of a PNG for the software that made it, and how many bytes of a file are searched for it: it follows the
+# size.
 PNG_SOFTWARE, SEARCHED_BYTES = b"Software\0unmix", 1024
 # Bytes at the end of a PDF that are searched for its creator, which the table of all its objects follows.
 SEARCHED_END = 2**18

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from .path import DOCUMENT, VERSIONS, RemotePath, files_named, sizes_in_folder
 
-# URLs that can be read match with one slash, too, because `Path` merges two; other URLs match, so that none becomes a folder ``gs:``.
+# URLs that can be read match with one slash, too, because `Path` merges two; other URLs match, so that none becomes a
+# folder ``gs:``.
 URL = re.compile(r"(s3|https?):/|[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
@@ -23,7 +24,8 @@ def located(name: str | os.PathLike[str]) -> Path:
     Raises
     ------
     MethodError
-        Where a URL is of another kind, not well formed, or has a query or a password, which would be written into logs and records.
+        Where a URL is of another kind, not well formed, or has a query or a password, which would be written into logs
+        and records.
     """
     if isinstance(name, RemotePath) or not is_remote(name):
         return Path(name) if isinstance(name, str) else name if isinstance(name, Path) else Path(os.fspath(name))

@@ -18,7 +18,8 @@ PAGE, KEPT = 128 * 2**10, 32 * 2**20
 
 
 class Pages:
-    """The pages of an object; those that were read are kept a while. `holding` fetches many at once, for a library reads one at a time.
+    """The pages of an object; those that were read are kept a while. `holding` fetches many at once, for a library
+    reads one at a time.
 
     Parameters
     ----------

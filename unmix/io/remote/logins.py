@@ -1,6 +1,8 @@
-"""Logins of web servers: a bearer token from the environment or a private file, or a password from ``.netrc``; each for its host alone.
+"""Logins of web servers: a bearer token from the environment or a private file, or a password from ``.netrc``; each for
+its host alone.
 
-They go into the headers of requests and nowhere else: no object that is stored, logged or sent to another process has one.
+They go into the headers of requests and nowhere else: no object that is stored, logged or sent to another process has
+one.
 """
 
 import base64
@@ -13,7 +15,8 @@ from pathlib import Path
 
 from ...errors import MethodError
 
-# Variables of the environment: a token, or a private file with nothing else; the hosts that it is for; another file than ``~/.netrc``.
+# Variables of the environment: a token, or a private file with nothing else; the hosts that it is for; another file
+# than ``~/.netrc``.
 TOKEN, TOKEN_FILE, HOSTS, NETRC = "UNMIX_TOKEN", "UNMIX_TOKEN_FILE", "UNMIX_TOKEN_HOST", "NETRC"
 # The longest file of a token, in bytes: those of Earthdata have 1 KiB.
 LONGEST_TOKEN = 2**16
@@ -23,7 +26,8 @@ SENT: set[str] = set()
 
 
 def login_for(place: str) -> str:
-    """Return the header ``Authorization`` for ``https://host``, empty where there is no login, or it would not be secret on the way.
+    """Return the header ``Authorization`` for ``https://host``, empty where there is no login, or it would not be
+    secret on the way.
 
     Raises
     ------

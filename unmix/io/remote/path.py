@@ -22,9 +22,11 @@ SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 HOSTS = {"s3": re.compile("[A-Za-z0-9][A-Za-z0-9._-]+"), "https": SERVER, "http": SERVER}
 # Names of `Version.identity` in a record.
 VERSIONS = ("etag", "last_modified", "unversioned")
-# Documents of a Zarr store, of which one at least is in its folder; a folder whose name, or that of one above it, ends in ZARR is one.
+# Documents of a Zarr store, of which one at least is in its folder; a folder whose name, or that of one above it, ends
+# in ZARR is one.
 ZARR, ZARR_DOCUMENTS = ".zarr", ("zarr.json", ".zmetadata", ".zgroup", ".zarray")
-# A document that may name a scene's files, by a suffix, or as catalogues' servers call one; ``#`` and a name in it may follow.
+# A document that may name a scene's files, by a suffix, or as catalogues' servers call one; ``#`` and a name in it may
+# follow.
 DOCUMENT = re.compile(r"(.+?\.(?:geo)?json|[a-z0-9]+:[^#]+/items/[^/#]+)(?:#(.+))?", re.IGNORECASE | re.DOTALL)
 # Queries that give their bearer rights; other ? may be a part of a key.
 SIGNED = re.compile(r"\?.*(signature|token|credential)=", re.IGNORECASE)
@@ -59,7 +61,8 @@ class Version:
         return {"last_modified": self.modified} if self.modified is not None else {"unversioned": True}
 
     def is_as(self, other: "Version") -> bool:
-        """Return whether the size is the same, and of ETag and time what both have: some servers send neither with a part of a file.
+        """Return whether the size is the same, and of ETag and time what both have: some servers send neither with a
+        part of a file.
 
         An ETag that is weak in one answer may be strong in another.
         """
@@ -76,8 +79,9 @@ class Version:
 class RemotePath(PosixPath):
     """A file at a URL: ``s3://bucket/key`` or ``https://host/path``.
 
-    It has names, parents and siblings as every path. What reads a file asks the server (`unmix.io.remote.store`), and nothing writes
-    through it. Its version is that of the first question, and whatever is read later is of that version or an error.
+    It has names, parents and siblings as every path. What reads a file asks the server (`unmix.io.remote.store`), and
+    nothing writes through it. Its version is that of the first question, and whatever is read later is of that version
+    or an error.
     """
 
     _version: Version | None
@@ -103,7 +107,8 @@ class RemotePath(PosixPath):
             )
         if SIGNED.search(key) or (scheme != "s3" and "?" in rest):
             raise MethodError(
-                f"{shown}: has a query after it, as signed URLs have; unmix keeps URLs in its records, so give one without, or "
+                f"{shown}: has a query after it, as signed URLs have; unmix keeps URLs in its records, so give one "
+                "without, or "
                 "download the file first"
             )
         if not HOSTS[scheme].fullmatch(host) or (scheme != "s3" and not is_port(host)):

@@ -1,8 +1,9 @@
 """Requests to object stores and web servers, through obstore (extra `remote`), many at a time.
 
-obstore repeats requests that fail for a while (5xx and 429 wait). A connection that ends within an answer goes on where it ended, which
-obstore does only for objects with an ETag. Servers and caches may ignore the conditions of a request, so each answer is compared with
-the version that was opened. Where a server sends fewer bytes than were asked for and says so, as some proxies do, less is asked for.
+obstore repeats requests that fail for a while (5xx and 429 wait). A connection that ends within an answer goes on where
+it ended, which obstore does only for objects with an ETag. Servers and caches may ignore the conditions of a request,
+so each answer is compared with the version that was opened. Where a server sends fewer bytes than were asked for and
+says so, as some proxies do, less is asked for.
 """
 
 import functools
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
 
 # Bytes of a request, and requests at a time: a store answers each after some 50 ms and then sends some 50 MB/s.
 PIECE, AT_ONCE = 4 * 2**20, 24
-# Smallest request, in bytes, of a server that sends less than asked for and is asked for halves; most such answers in a row.
+# Smallest request, in bytes, of a server that sends less than asked for and is asked for halves; most such answers in a
+# row.
 SMALLEST_PIECE, MOST_SHORT = 512, 12
-# Bytes after which what came of an answer is kept, should the connection end: 64 KiB come within `REQUEST_SECONDS` at 1.1 kB/s.
+# Bytes after which what came of an answer is kept, should the connection end: 64 KiB come within `REQUEST_SECONDS` at
+# 1.1 kB/s.
 CHUNK = 64 * 2**10
-# Seconds before a request is made again from where it ended; in which a failing one is repeated; and in which the first one to a server
-# is, whose name may be wrong: shorter where nobody answers there than where an answer says that the server is busy.
+# Seconds before a request is made again from where it ended; in which a failing one is repeated; and in which the first
+# one to a server is, whose name may be wrong: shorter where nobody answers there than where an answer says that the
+# server is busy.
 REQUEST_SECONDS, PERSEVERANCE, FIRST_PERSEVERANCE, BUSY_PERSEVERANCE = 60, 180, 3, 10
 # In an error of obstore: nobody answered; and the system's own word for why.
 UNANSWERED, SYSTEM_WORDS = (
@@ -49,7 +53,8 @@ ENCODINGS, ENCODED = (
 )
 CHANGED = "changed while it was read; this run leaves no results: run it again"
 LESS = "its server sends less than it is asked for"
-# Most bytes of objects that are fetched and kept whole, of servers that send no byte ranges, such as Python's http.server.
+# Most bytes of objects that are fetched and kept whole, of servers that send no byte ranges, such as Python's
+# http.server.
 MOST_WHOLE, WHOLE_LOCK = 64 * 2**20, threading.Lock()
 WHOLE: dict[tuple[str, Version], bytes] = {}
 Answer = TypeVar("Answer")
@@ -74,7 +79,8 @@ def many_together(calls: Sequence[Callable[[], Answer]]) -> list[Answer]:
 
 @functools.cache
 def store_of(place: str, perseverance: int = PERSEVERANCE, login: str = "") -> "S3Store | HTTPStore":
-    """Return the client of ``s3://bucket``, with credentials from the environment as the AWS tools have them, or of ``https://host``.
+    """Return the client of ``s3://bucket``, with credentials from the environment as the AWS tools have them, or of
+    ``https://host``.
 
     Raises
     ------
@@ -141,7 +147,8 @@ def version_of_object(path: RemotePath) -> Version:
 
 
 def whole_object(path: RemotePath, most: int) -> bytes:
-    """Fetch a small object by one request, as servers answer it that make it when it is asked for; see `answer_to` for errors.
+    """Fetch a small object by one request, as servers answer it that make it when it is asked for; see `answer_to` for
+    errors.
 
     `CubeError` where it has more than so many bytes, or the connection ends.
     """
@@ -240,7 +247,10 @@ def reason(error: BaseException) -> str:
     """Return why a request failed, on one line: the first of obstore's paragraphs, without what the server wrote for programs."""
     text = str(error).partition("\n\n")[0]
     if ROLES in text:
-        return "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
+        return (
+            "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public "
+            "bucket"
+        )
     text = re.sub(
         r"^Generic \w+ error: |, max_retries: \d+, retry_timeout: \d+s|:?\s*<.*|\?[^\s)]*", "", text, flags=re.DOTALL
     )  # and queries of addresses that the server named, which may be signed
@@ -274,9 +284,11 @@ class Broken(Exception):
 
 
 def fill_part(path: RemotePath, part: np.ndarray, offset: int) -> None:
-    """Fill one array: go on where a connection ended, and ask for less where the server says that it sends less. Errors as of `fill`.
+    """Fill one array: go on where a connection ended, and ask for less where the server says that it sends less. Errors
+    as of `fill`.
 
-    No clock runs for an answer as a whole, so that a slow line only takes long: the time that counts is since the last bytes came.
+    No clock runs for an answer as a whole, so that a slow line only takes long: the time that counts is since the last
+    bytes came.
     """
     done, most, futile, last = 0, len(part), 0, time.monotonic()
     while done < len(part):
@@ -308,7 +320,8 @@ def answer_of(path: RemotePath, first: int, size: int) -> Iterator[bytes]:
     Raises
     ------
     CubeError
-        Where the answer is not of the version that was opened, whatever conditions the server honours, or there is none.
+        Where the answer is not of the version that was opened, whatever conditions the server honours, or there is
+        none.
     ShortAnswer, Broken
         Where more can be had by asking again.
     """
@@ -370,7 +383,8 @@ def whole_of(path: RemotePath) -> bytes:
         if key not in WHOLE:
             if size > MOST_WHOLE:
                 raise CubeError(
-                    f"{path}: its server sends whole files only, no byte ranges, and it has more than {MOST_WHOLE >> 20} MiB; "
+                    f"{path}: its server sends whole files only, no byte ranges, and it has more than "
+                    f"{MOST_WHOLE >> 20} MiB; "
                     "download it first"
                 )
             content = bytearray()

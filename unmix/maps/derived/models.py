@@ -34,8 +34,8 @@ class MapOfModels:
         Of the method "mesma".
     sums : ClassSums
     within : float
-        Models, or mixtures, count if their RMSE is at most this much larger than that of the chosen model; infinite for all that
-        the limits allow.
+        Models, or mixtures, count if their RMSE is at most this much larger than that of the chosen model; infinite for
+        all that the limits allow.
     """
 
     def __init__(self, problem: Problem, sums: ClassSums, within: float) -> None:

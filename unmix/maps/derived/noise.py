@@ -50,14 +50,15 @@ class CubeBeside:
     Parameters
     ----------
     path : path-like
-        A cube of the scene's size, or of the size of the part that is read; ``FILE:DATASET`` of an HDF5 file or a Zarr store.
+        A cube of the scene's size, or of the size of the part that is read; ``FILE:DATASET`` of an HDF5 file or a Zarr
+        store.
     scene : Scene
         With L bands in use.
     reading : ReadOptions
         Its scale and nodata value are for a cube of noise too, in place of the file's own.
     names : sequence of str, optional
-        Those of p numbers for each pixel, which its bands have in any order, or else the p bands are taken in order. By default there
-        is one for each band of the scene.
+        Those of p numbers for each pixel, which its bands have in any order, or else the p bands are taken in order. By
+        default there is one for each band of the scene.
 
     Raises
     ------
@@ -113,7 +114,8 @@ class CubeBeside:
             raise CubeError(f"{self.path}: the {self.what} has bands of some names of endmembers, but none of {lost}")
         if cube.bands != len(names):
             raise CubeError(
-                f"{self.path}: the {self.what} has {cube.bands} bands, but there are {len(names)} endmembers; it needs a band for "
+                f"{self.path}: the {self.what} has {cube.bands} bands, but there are {len(names)} endmembers; it needs "
+                "a band for "
                 "each, in order or with their names"
             )
         return np.arange(len(names))
@@ -251,7 +253,8 @@ def read_numbers(path: str | os.PathLike[str], what: str, of: str) -> list[float
 
 
 def read_bands(path: str | os.PathLike[str], scene: Scene, what: str, has_zero: bool = False) -> np.ndarray:
-    """Return a number for each band in use from a text or CSV file with a line for each band, of which the last number counts.
+    """Return a number for each band in use from a text or CSV file with a line for each band, of which the last number
+    counts.
 
     Parameters
     ----------

@@ -40,8 +40,8 @@ def freedom(L: int, A: np.ndarray, held: int) -> np.ndarray:
 def map_of_solved(count: int, abundance: np.ndarray, masked: np.ndarray, values: Values) -> np.ndarray:
     """Return a map of some lines, float32 (n, count, samples), −9999 where masked.
 
-    ``values(places, A)`` returns its bands (m, count) of the m pixels that are solved, from their places, line by line, and abundances
-    (m, p).
+    ``values(places, A)`` returns its bands (m, count) of the m pixels that are solved, from their places, line by line,
+    and abundances (m, p).
     """
     n, p, samples = abundance.shape
     solved = np.flatnonzero(~masked.ravel())

@@ -42,8 +42,8 @@ class ReflectanceMap:
         return map_of_solved(1, abundance, masked, values)
 
 
-# Threads that finish a block's lines, derive maps and write them; more would wait for Python's lock longer than they work
-# (`unmix.io.read`).
+# Threads that finish a block's lines, derive maps and write them; more would wait for Python's lock longer than they
+# work (`unmix.io.read`).
 MOST_WRITERS = 4
 
 
@@ -55,8 +55,9 @@ def threads_of_a_writer(options: Options) -> int:
 class DerivedMap(Protocol):
     """The interface of such a map: names of its bands, what it is, and its values.
 
-    ``of(first, raw, abundance, masked)`` returns the values of n lines, float32 (n, bands, samples), −9999 where masked. ``first`` is
-    the number of the first line, ``raw`` has the stored values, ``abundance`` is (n, p, samples) float64, ``masked`` (n, samples) bool.
+    ``of(first, raw, abundance, masked)`` returns the values of n lines, float32 (n, bands, samples), −9999 where
+    masked. ``first`` is the number of the first line, ``raw`` has the stored values, ``abundance`` is (n, p, samples)
+    float64, ``masked`` (n, samples) bool.
     """
 
     @property
@@ -104,7 +105,8 @@ class Unweighted:
 class GivenLines(NamedTuple):
     """The arguments of a map's maker.
 
-    ``origin`` is the line and sample at which the part that is read begins; ``device`` the name of that which solves the scene.
+    ``origin`` is the line and sample at which the part that is read begins; ``device`` the name of that which solves
+    the scene.
     """
 
     problem: Problem

@@ -61,7 +61,8 @@ class CompletedRun:
             ) from None
         if older:
             raise OutputError(
-                f"{path}: is of an older unmix, which knew its input by modification time, so that the inputs cannot be compared; "
+                f"{path}: is of an older unmix, which knew its input by modification time, so that the inputs cannot "
+                "be compared; "
                 "use `overwrite` or `out_dir`"
             )
         request = finite(self.request)

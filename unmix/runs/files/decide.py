@@ -20,8 +20,9 @@ from .output_set import Outputs
 log = logging.getLogger("unmix")
 
 
-# "skip": all outputs of a run with this request and input exist, and stay as they are. "publish": such a run was interrupted while it
-# renamed its outputs; the others are to be renamed. "unmix": begin with the first line, or go on after the last one that it recorded.
+# "skip": all outputs of a run with this request and input exist, and stay as they are. "publish": such a run was
+# interrupted while it renamed its outputs; the others are to be renamed. "unmix": begin with the first line, or go on
+# after the last one that it recorded.
 Decision = Literal["skip", "publish", "unmix"]
 
 
@@ -44,7 +45,8 @@ def decide(
     Raises
     ------
     OutputError
-        If outputs exist, finished or not, and the user allows neither replacing nor skipping them, or they are of another run.
+        If outputs exist, finished or not, and the user allows neither replacing nor skipping them, or they are of
+        another run.
     """
     outputs.resume = read_sound_resume_state(outputs, identity, overwrite)
     if outputs.resume is None:
@@ -74,7 +76,8 @@ def refuse_unversioned(path: Path, identity: dict[str, Any], overwrite: bool) ->
     """Raise `OutputError` where the server of the input does not say of what version it is, so that a run cannot be continued."""
     if identity["data"].get("unversioned") and not overwrite:
         raise OutputError(
-            f"{path}: an unfinished run cannot be continued: the input's server gives neither ETag nor Last-Modified, so the input may "
+            f"{path}: an unfinished run cannot be continued: the input's server gives neither ETag nor Last-Modified, "
+            "so the input may "
             "have changed; begin anew with `overwrite`"
         )
 

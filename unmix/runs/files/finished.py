@@ -154,7 +154,8 @@ class FinishedRun:
 
     @classmethod
     def of_source(cls, path: Path, cube: str | os.PathLike[str] | None = None) -> "FinishedRun | None":
-        """Return the run that a path belongs to, None where the path is a file beside a run that is not finished, or beside none.
+        """Return the run that a path belongs to, None where the path is a file beside a run that is not finished, or
+        beside none.
 
         Raises
         ------
@@ -215,14 +216,17 @@ class FinishedRun:
         scale = (np.broadcast_to(np.asarray(self.report[key], float), len(index)).copy() for key in ("gain", "offset"))
         return Bands(index, *scale)
 
-    # A record may be a stranger's: who wrote it would learn who reads it from the server that it names, or have a request signed.
+    # A record may be a stranger's: who wrote it would learn who reads it from the server that it names, or have a
+    # request signed.
     def input(self) -> Path:
-        """Return the path of the run's scene: as the user names it, or on this machine where the run read it, or beside the outputs.
+        """Return the path of the run's scene: as the user names it, or on this machine where the run read it, or beside
+        the outputs.
 
         Raises
         ------
         CubeError
-            Where it is at none of these places; also where it is on a server that the record alone names, which is not asked.
+            Where it is at none of these places; also where it is on a server that the record alone names, which is not
+            asked.
         """
         if self.cube is not None:
             return self.cube

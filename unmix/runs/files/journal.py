@@ -1,9 +1,9 @@
 """The journal of a run: which lines are written *and flushed*, so that the same command can resume there.
 
-A text file beside the outputs, ``STEM_run.journal.part``; each line is an entry with its CRC-32. The first entry holds the options and
-the input, the second the endmembers and rasters; each later one the number of finished lines, their summary, and the CRC-32 of every
-line since the last entry. An entry is written once its data are on disk, and only every 256 MiB or 5 s, since a flush stops
-writing. A last entry that was cut short by a power loss is ignored.
+A text file beside the outputs, ``STEM_run.journal.part``; each line is an entry with its CRC-32. The first entry holds
+the options and the input, the second the endmembers and rasters; each later one the number of finished lines, their
+summary, and the CRC-32 of every line since the last entry. An entry is written once its data are on disk, and only
+every 256 MiB or 5 s, since a flush stops writing. A last entry that was cut short by a power loss is ignored.
 
 Schema of a journal's entries, in the words of JSON Schema that `unmix.outputs.names.fault_of` reads.
 """
@@ -63,30 +63,49 @@ def schema_of_entries() -> dict[str, Any]:
     """Return the rule of an entry after the first."""
     endmembers = record(
         {
-            "names": array(TEXT, 1), "matrix": array(array({"type": "string", "pattern": HEXADECIMAL}), 1),
-            "wavelengths": or_null(array(NUMBER)), "fwhm": or_null(array(NUMBER)), "pixels": or_null(array(array(COUNT, 2, 2))),
-            "source": TEXT, "classes": or_null(array(TEXT)), "scenes": array(TEXT),
+            "names": array(TEXT, 1),
+            "matrix": array(array({"type": "string", "pattern": HEXADECIMAL}), 1),
+            "wavelengths": or_null(array(NUMBER)),
+            "fwhm": or_null(array(NUMBER)),
+            "pixels": or_null(array(array(COUNT, 2, 2))),
+            "source": TEXT,
+            "classes": or_null(array(TEXT)),
+            "scenes": array(TEXT),
             **{name: or_null({"type": "object"}) for name in ("counted", "simplex", "quality")},
         },
         ("scenes",),
-    )  # fmt: skip
+    )
     about = record(
         {
-            "endmembers": or_null(endmembers), "passes": COUNT, "warnings": array(TEXT), "modified": {},
+            "endmembers": or_null(endmembers),
+            "passes": COUNT,
+            "warnings": array(TEXT),
+            "modified": {},
             "rasters": {"type": "object", "additionalProperties": array(COUNT, 3, 3)},
             "features": {"type": "object", "additionalProperties": {"type": "object"}},
             "spatial": {"type": "boolean"},
         }
-    )  # fmt: skip
+    )
     summary = record(
         {
-            **dict.fromkeys(ADDED, COUNT), **dict.fromkeys((*WORST, *REAL), SIZE), **{name: or_null(array(NUMBER)) for name in ARRAYS},
-            **{name: or_null(array(COUNT)) for name in ("there", "outside")}, "residuals": or_null(array(array(NUMBER), 3, 3)),
-            **{name: counts(3) for name in HISTOGRAMS}, "steps": counts(6), "failures": array(array(COUNT, 2, 2), 0, MOST_FAILURES),
+            **dict.fromkeys(ADDED, COUNT),
+            **dict.fromkeys((*WORST, *REAL), SIZE),
+            **{name: or_null(array(NUMBER)) for name in ARRAYS},
+            **{name: or_null(array(COUNT)) for name in ("there", "outside")},
+            "residuals": or_null(array(array(NUMBER), 3, 3)),
+            **{name: counts(3) for name in HISTOGRAMS},
+            "steps": counts(6),
+            "failures": array(array(COUNT, 2, 2), 0, MOST_FAILURES),
         }
-    )  # fmt: skip
-    fields = {"about": about, "lines": COUNT, "summary": summary, "checks": {"type": "object", "additionalProperties": TEXT},
-              "finishing": array(TEXT), "replaced": array(TEXT)}  # fmt: skip
+    )
+    fields = {
+        "about": about,
+        "lines": COUNT,
+        "summary": summary,
+        "checks": {"type": "object", "additionalProperties": TEXT},
+        "finishing": array(TEXT),
+        "replaced": array(TEXT),
+    }
     return record(fields, tuple(fields))
 
 
@@ -158,8 +177,8 @@ class ResumeState:
     entries : list
         The journal itself; see `unmix.runs.files.journal.check_entries`.
     files : dict of open files
-        The work files of the rasters, once their lines are checked (`check_lines`): the run goes on in these, not in what has their
-        names by then.
+        The work files of the rasters, once their lines are checked (`check_lines`): the run goes on in these, not in
+        what has their names by then.
     sealed : dict of Sealed
         The files that are to get their final names, once they are checked (`check_names`).
     """
@@ -310,7 +329,8 @@ def check_ours(finishing: list[str] | None, replaced: list[str], about: dict[str
 def difference_of_requests(resume: dict[str, Any], now: dict[str, Any], within: str = "") -> list[str]:
     """Return the differences between two identities as text: ``method (nnls, now fcls)``.
 
-    The version that a server gave, which a file on a disk does not have, is compared where both have one; else the digests are enough.
+    The version that a server gave, which a file on a disk does not have, is compared where both have one; else the
+    digests are enough.
     """
     changes = []
     for key in sorted(resume.keys() | now.keys()):

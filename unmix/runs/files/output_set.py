@@ -58,8 +58,8 @@ class Outputs:
     form : OutputFormat
         The format that finished maps are converted to.
     suffixes : sequence of str
-        The suffixes of the outputs to write (`unmix.outputs.names.suffixes_of`). If such files exist they are refused or replaced; of
-        other files, only those are removed that the replaced run lists as its own.
+        The suffixes of the outputs to write (`unmix.outputs.names.suffixes_of`). If such files exist they are refused
+        or replaced; of other files, only those are removed that the replaced run lists as its own.
     watch : Watch, optional
         Watches the scene: if its files change, no output gets its final name.
 
@@ -173,7 +173,8 @@ class Outputs:
         free = shutil.disk_usage(self.folder).free
         if free < wanted:
             raise OutputError(
-                f"{self.folder}: the outputs of {self.stem} need {wanted} bytes, 1 MiB of them to spare, but {free} are free; make "
+                f"{self.folder}: the outputs of {self.stem} need {wanted} bytes, 1 MiB of them to spare, but {free} "
+                "are free; make "
                 "room or use `out_dir`"
             )
 
@@ -336,15 +337,16 @@ class Outputs:
     def publish(self, names: list[str], replaced: list[str], sealed: Mapping[str, Sealed]) -> None:
         """Rename the `.part` files of an ended run to their final names, ``run.json`` last.
 
-        If an earlier process was stopped while it renamed, some files have their final names already: they are left alone.
+        If an earlier process was stopped while it renamed, some files have their final names already: they are left
+        alone.
 
         Parameters
         ----------
         names : list of str
             The final names; ``run.json`` last.
         replaced : list of str
-            Outputs of the run that this one replaces: they are deleted first, so that none is beside one of the new run. Those whose
-            names have been given are of the new run.
+            Outputs of the run that this one replaces: they are deleted first, so that none is beside one of the new
+            run. Those whose names have been given are of the new run.
         sealed : mapping of Sealed
             How the files are known: others of these names are not published.
 

@@ -23,8 +23,8 @@ log = logging.getLogger("unmix")
 
 # Windows of the scene on which λ is chosen: their side, and the most values of abundances in all of them.
 WINDOW, MOST_VALUES = 32, 250_000
-# The gap, and the most steps, to which λ that are tried are searched; the ratio between successive ones, and the number without
-# improvement that ends the choice.
+# The gap, and the most steps, to which λ that are tried are searched; the ratio between successive ones, and the number
+# without improvement that ends the choice.
 PROVEN_TO_CHOOSE, MOST_STEPS_TO_CHOOSE, MOST_WORSE = 1e-4, 2000, 2
 RATIO = {"tv": 2.0, "laplacian": 4.0}
 LOWEST_SHARE = 1e-7
@@ -98,7 +98,8 @@ class Neighbours:
 
         found = SpatialSearch(image, E, problem.constraint.sum_to_one, options.threads).run(prior, said=said)
         log.info(
-            f"{cube.path}: {this.kind} {found.weight:g}: duality gap {found.gap:.1e} of the cost after {found.steps} steps"
+            f"{cube.path}: {this.kind} {found.weight:g}: duality gap {found.gap:.1e} of the cost after {found.steps} "
+            "steps"
         )
         warn_of_gap(found, cube.path)
         about = {name: getattr(found, name) for name in ("objective", "gap", "steps", "proved")}
@@ -109,15 +110,17 @@ class Neighbours:
         size, there = bytes_of_search(cube.lines, cube.samples, p), memory_of_machine()
         if size > there:
             raise CubeError(
-                f"{cube.path}: `{self.kind}` searches all pixels together, {size / 2**30:.1f} GiB in memory, and there are "
+                f"{cube.path}: `{self.kind}` searches all pixels together, {size / 2**30:.1f} GiB in memory, and there "
+                "are "
                 f"{there / 2**30:.1f}: unmix parts of it, with `lines` and `samples`"
             )
 
     def chosen(self, problem: Problem, scene: Scene, noise: float | None, options: Options) -> "Neighbours":
-        """Return this with the λ of the least expected error of the fit, by Stein's unbiased estimate on windows of the scene.
+        """Return this with the λ of the least expected error of the fit, by Stein's unbiased estimate on windows of the
+        scene.
 
-        The expectation of ``Σ |E a − clean y|²`` is that of ``Σ |y − E a|² + 2 σ² d``, less a constant; d, the degrees of freedom, is
-        measured by a change of the pixels at random (Ramani et al. 2008).
+        The expectation of ``Σ |E a − clean y|²`` is that of ``Σ |y − E a|² + 2 σ² d``, less a constant; d, the degrees
+        of freedom, is measured by a change of the pixels at random (Ramani et al. 2008).
         """
         if noise is None:
             powers = noise_power(signal_of(scene, options.budget, options.threads)).values()
@@ -258,10 +261,11 @@ def edged_of(problem: Problem) -> int:
 
 
 def windows_of_scene(scene: Scene, p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return windows of a scene one below the other, (lines, S, L), which pixels have values, and the last line of each window.
+    """Return windows of a scene one below the other, (lines, S, L), which pixels have values, and the last line of each
+    window.
 
-    Their lines are evenly spread over the scene. Where all pixels have values, the windows are on its diagonals; else each is moved to
-    the nearest place in its lines where the most have.
+    Their lines are evenly spread over the scene. Where all pixels have values, the windows are on its diagonals; else
+    each is moved to the nearest place in its lines where the most have.
     """
     lines, samples = scene.cube.lines, scene.cube.samples
     height, width = min(WINDOW, lines), min(WINDOW, samples)

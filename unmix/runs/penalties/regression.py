@@ -64,8 +64,8 @@ class Regression:
     def of_report(self, problem: Problem, scene: Cube, summary: Summary) -> dict[str, Any]:
         """Return the penalties' entries in a run's record.
 
-        ``l1`` has ``lambda``; ``largest``, the λ from which on half of the pixels of a sample are 0, None where there is none; and
-        ``above_1_percent``, how many endmembers a pixel has on average above 1 %.
+        ``l1`` has ``lambda``; ``largest``, the λ from which on half of the pixels of a sample are 0, None where there
+        is none; and ``above_1_percent``, how many endmembers a pixel has on average above 1 %.
         """
         report: dict[str, Any] = {}
         if self.l1 is not None:

@@ -7,11 +7,11 @@ from ...scene.bands import WATER, windows_of
 from ...summary import POOR, Summary
 from .fit import in_percent
 
-# The windows of water vapour are to blame where the relative RMSE of all bands is above `POOR`, and without them at most this part of
-# it: of a NEON scene with them 0.31 (48 and 15 %); of sound scenes 0.77 to 1, with 7 % at most.
+# The windows of water vapour are to blame where the relative RMSE of all bands is above `POOR`, and without them at
+# most this part of it: of a NEON scene with them 0.31 (48 and 15 %); of sound scenes 0.77 to 1, with 7 % at most.
 LESS_WITHOUT_WATER = 0.5
-# A band stands out where its RMS is this many times the median of eight neighbours (3 to 6 bands away) and more than `POOR` of its
-# signal: in sound scenes of AVIRIS and EnMAP the largest was 8.2.
+# A band stands out where its RMS is this many times the median of eight neighbours (3 to 6 bands away) and more than
+# `POOR` of its signal: in sound scenes of AVIRIS and EnMAP the largest was 8.2.
 STANDS_OUT = 10.0
 
 
@@ -49,7 +49,8 @@ def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None)
         misfit, dry = (float(np.sqrt(squares[some].sum() / of_scene[some].sum())) for some in (wet | True, ~wet))
         if misfit > POOR and dry < LESS_WITHOUT_WATER * misfit:
             water = (
-                f"bands of water vapour hold {in_percent(float(squares[wet].sum() / squares.sum()))} of the squared residual, without "
+                f"bands of water vapour hold {in_percent(float(squares[wet].sum() / squares.sum()))} of the squared "
+                "residual, without "
                 f"them the relative RMSE is {in_percent(dry)}: `ignore_nm` water leaves them out"
             )
     rms = np.sqrt(squares)

@@ -10,7 +10,8 @@ from ...summary import KAPPA_BINS, PER_OCTAVE, Summary, edges
 
 
 def fit_of(summary: Summary) -> dict[str, Any]:
-    """Return the fit for ``run.json``: relative RMSE is |y − E a| over |y|; its percentiles are right to 3 % of themselves.
+    """Return the fit for ``run.json``: relative RMSE is |y − E a| over |y|; its percentiles are right to 3 % of
+    themselves.
 
     Six digits of the mean, so that it does not depend on the order in which a scene's blocks are added.
     """
@@ -27,9 +28,11 @@ def fit_of(summary: Summary) -> dict[str, Any]:
 
 
 def residual_by_band(summary: Summary) -> dict[str, Any]:
-    """Return for ``run.json`` the residual y − E a of each band in use: its RMS and mean, and the RMS of y, over sampled pixels.
+    """Return for ``run.json`` the residual y − E a of each band in use: its RMS and mean, and the RMS of y, over
+    sampled pixels.
 
-    Six digits, the mean's counted from the RMS, so that they do not depend on the order in which a scene's blocks are added.
+    Six digits, the mean's counted from the RMS, so that they do not depend on the order in which a scene's blocks are
+    added.
     """
     if summary.residuals is None:
         return {"pixels": 0, "rms": [], "mean": [], "rms_of_scene": []}

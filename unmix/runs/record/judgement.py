@@ -13,12 +13,14 @@ from ...summary import POOR, Summary
 from .bands import said_of_bands
 from .fit import abundances_of, in_percent, share_above
 
-# A relative RMSE above `POOR` in the median pixel is a poor fit; above `POOR_PART` at the 95th percentile, or above `POOR` in a larger
-# share of the pixels than `SOME_POOR`, a part of the scene is fitted poorly: of a granule with 3 % of clouds median and 95th percentile
-# say nothing. An endmember present in a smaller share of the pixels than `UNUSED` is nearly unused. If a larger share than
-# `MANY_OUTSIDE` lies outside the simplex of the endmembers, a warning is given.
+# A relative RMSE above `POOR` in the median pixel is a poor fit; above `POOR_PART` at the 95th percentile, or above
+# `POOR` in a larger share of the pixels than `SOME_POOR`, a part of the scene is fitted poorly: of a granule with 3 %
+# of clouds median and 95th percentile say nothing. An endmember present in a smaller share of the pixels than `UNUSED`
+# is nearly unused. If a larger share than `MANY_OUTSIDE` lies outside the simplex of the endmembers, a warning is
+# given.
 SOME_POOR, POOR_PART, UNUSED, MANY_OUTSIDE = 0.02, 0.20, 0.001, 0.25
-# Where more than this part of the poorly fitted pixels are faint (`unmix.runs.faint`), their 95th percentile says nothing of the model.
+# Where more than this part of the poorly fitted pixels are faint (`unmix.runs.faint`), their 95th percentile says
+# nothing of the model.
 MOSTLY_FAINT = 0.5
 # Largest library whose unused spectra are warned of: most of a larger one are unused in any scene.
 LARGEST_LIBRARY_JUDGED = 48
@@ -28,19 +30,21 @@ MOST_NAMED = 5
 # A misfit is that of noise where noise alone gives more than this part of it; and what is said of it then.
 MOSTLY_NOISE = 0.8
 NOISE = "noise, which neighbouring bands do not share; `tv` takes it out"
-# The advice wherever a sum of one does not fit: one for all sentences of a run, so that none contradicts another. A sum that was
-# ordered is kept by division.
+# The advice wherever a sum of one does not fit: one for all sentences of a run, so that none contradicts another. A sum
+# that was ordered is kept by division.
 FREE_SUM = "nnls with `normalize` sum"
 STILL_ONE = f"{FREE_SUM} also sums to one"
-# The sum to one costs much of a fit where without it the median misfit, or the share of poor pixels, is below this part of what it is.
+# The sum to one costs much of a fit where without it the median misfit, or the share of poor pixels, is below this part
+# of what it is.
 CLEARLY_LESS = 0.75
-# A sample is solved without the sum to one where the misfit of the median pixel is above this, or pixels are fitted poorly.
+# A sample is solved without the sum to one where the misfit of the median pixel is above this, or pixels are fitted
+# poorly.
 SUSPECT = 0.05
 
 
-# The sum of unconstrained abundances of bright pixels over that of dark ones from which on brightness varies; the least by which their
-# median is off one where most pixels are darker, or brighter, than the library; and how much of that the misfit may be, since of
-# spectra that are missing the sum is not one.
+# The sum of unconstrained abundances of bright pixels over that of dark ones from which on brightness varies; the least
+# by which their median is off one where most pixels are darker, or brighter, than the library; and how much of that the
+# misfit may be, since of spectra that are missing the sum is not one.
 VARIES, LEAST_LEVEL, MISFIT_OF_LEVEL = 1.3, 0.1, 0.3
 
 
@@ -62,7 +66,8 @@ class SumCost(NamedTuple):
     @property
     def hurts(self) -> bool:
         """Whether the sum to one costs much of the fit."""
-        # A free sum always fits better: of mixtures that do sum to one, with half of their spectra, 3 % were poor in place of 4.5 %.
+        # A free sum always fits better: of mixtures that do sum to one, with half of their spectra, 3 % were poor in
+        # place of 4.5 %.
         falls = self.median_without < 0.95 * self.median
         return self.median_hurts or (falls and self.poor > SOME_POOR and self.poor_without < 0.5 * self.poor)
 
@@ -188,7 +193,10 @@ def judge(seen: Seen) -> list[str]:
 def say_both_signs(seen: Seen) -> Iterator[str]:
     """Say that values are not those of light, of which nonnegative multiples are made."""
     if seen.both_signs and (seen.method.constraint.is_cone or seen.method.constraint.has_shade):
-        yield "values lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself, or with `method` fcls"
+        yield (
+            "values lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself, or with "
+            "`method` fcls"
+        )
 
 
 def say_mask(seen: Seen) -> Iterator[str]:
@@ -240,7 +248,8 @@ def say_brightness(seen: Seen) -> Iterator[str]:
         yield f"pixels are {word} than the library: unconstrained abundances sum to {level:.2g} in the median; {advice}"
     elif sums is not None and 0 < sums[0] * VARIES < sums[1] and not constraint.has_shade:
         yield (
-            f"brightness varies: unconstrained abundances sum to {sums[0]:.2g} to {sums[1]:.2g} in nine of ten pixels; {STILL_ONE}"
+            f"brightness varies: unconstrained abundances sum to {sums[0]:.2g} to {sums[1]:.2g} in nine of ten pixels; "
+            f"{STILL_ONE}"
         )
 
 
@@ -259,7 +268,10 @@ def say_outside(seen: Seen) -> Iterator[str]:
         return
     of_sum = seen.cost is None or seen.cost.hurts
     why = STILL_ONE if of_sum and not seen.is_flat else "an endmember may be missing"
-    yield f"{in_percent(outside['share_outside'])} of pixels are {outside['name']} alone and fitted poorly: no mixture is near; {why}"
+    yield (
+        f"{in_percent(outside['share_outside'])} of pixels are {outside['name']} alone and fitted poorly: no mixture "
+        f"is near; {why}"
+    )
 
 
 def say_unused(seen: Seen) -> Iterator[str]:
@@ -270,7 +282,8 @@ def say_unused(seen: Seen) -> Iterator[str]:
     if seen.summary.percentile(0.5) <= POOR and idle and 1 < len(seen.names) <= LARGEST_LIBRARY_JUDGED:
         one = len(idle) == 1
         yield (
-            f"{some_of(idle, MOST_NAMED)} {'is' if one else 'are'} nearly unused, above 1 % in fewer than {in_percent(UNUSED)} of the "
+            f"{some_of(idle, MOST_NAMED)} {'is' if one else 'are'} nearly unused, above 1 % in fewer than "
+            f"{in_percent(UNUSED)} of the "
             f"pixels: leave {'it' if one else 'them'} out unless rare"
         )
 
@@ -280,7 +293,8 @@ def say_infinite(seen: Seen) -> Iterator[str]:
     uses = abundances_of(seen.summary, seen.names)
     if not (math.isfinite(seen.summary.worst_rmse) and all(math.isfinite(use["maximum"]) for use in uses)):
         yield (
-            "some abundances or residuals are too large for float32 and infinite in the maps; bring cube and library to one unit with "
+            "some abundances or residuals are too large for float32 and infinite in the maps; bring cube and library "
+            "to one unit with "
             "`scale`"
         )
 
@@ -296,15 +310,24 @@ def say_fit_alone(seen: Seen) -> Iterator[str]:
     elif seen.culprits:
         why = f"merge or leave out {some_of(seen.culprits, MOST_NAMED)}"
     yield (
-        f"{summary.fit_certified} of {summary.solved} pixels are certified in their fit alone, their abundances not to within "
+        f"{summary.fit_certified} of {summary.solved} pixels are certified in their fit alone, their abundances not to "
+        "within "
         f"{seen.most_delta:g} (`max_delta`); {why}"
     )
 
 
 # Each yields the sentences that are true of a scene, in the order in which they are said.
 SENTENCES: tuple[Callable[[Seen], Iterator[str]], ...] = (
-    say_both_signs, say_mask, say_misfit, say_single_bands, say_brightness, say_outside, say_unused, say_infinite, say_fit_alone,
-)  # fmt: skip
+    say_both_signs,
+    say_mask,
+    say_misfit,
+    say_single_bands,
+    say_brightness,
+    say_outside,
+    say_unused,
+    say_infinite,
+    say_fit_alone,
+)
 
 
 def said_of_misfit(seen: Seen, of_sum: bool, of_water: bool) -> str | None:

@@ -6,9 +6,11 @@ from pathlib import Path
 from ...blocks import plan_blocks
 from ...io import Cube, bytes_per_line, read_plain
 
-# Memory of Python, its libraries and compiled code, beside the blocks: the peak of runs of small scenes was 196 MiB, of GeoTIFF 245.
+# Memory of Python, its libraries and compiled code, beside the blocks: the peak of runs of small scenes was 196 MiB, of
+# GeoTIFF 245.
 BASELINE_BYTES = 200 * 2**20
-# The most that inflating adds: runs of a TIFF of 922 MB took 97 to 163 MiB beside the blocks and that, of HDF5 and gzip 55 or none.
+# The most that inflating adds: runs of a TIFF of 922 MB took 97 to 163 MiB beside the blocks and that, of HDF5 and gzip
+# 55 or none.
 INFLATING_BYTES = 200 * 2**20
 # Endmembers that are assumed where a run extracts them.
 USUAL_COUNT = 10

@@ -12,7 +12,8 @@ from .fit import in_percent
 def judge_noise(
     problem: Problem, maps: Mapping[str, np.ndarray], words: Mapping[str, str], solved: int
 ) -> tuple[dict[str, float], list[str]]:
-    """Return of maps that are made from noise the shares of the ``solved`` pixels that have no number, and sentences to warn of them.
+    """Return of maps that are made from noise the shares of the ``solved`` pixels that have no number, and sentences to
+    warn of them.
 
     ``maps`` are a band (lines, samples) of each that all pixels with numbers have, ``words`` what each holds.
     """

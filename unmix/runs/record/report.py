@@ -68,9 +68,9 @@ def map_headers(
 ) -> None:
     """Write the headers of all rasters; they hold no time of ours, device, thread count, memory or path.
 
-    ``how`` names method and solver in the descriptions; the endmembers with the three largest ``sums`` (p,) of abundances are the
-    default bands. ``further`` has the fields of other maps, ``origin`` those of all (`origin_of_maps`). ``what``
-    says what the abundances are.
+    ``how`` names method and solver in the descriptions; the endmembers with the three largest ``sums`` (p,) of
+    abundances are the default bands. ``further`` has the fields of other maps, ``origin`` those of all
+    (`origin_of_maps`). ``what`` says what the abundances are.
     """
     cube = scene.cube
     origin = acquisition_of(cube.fields) | dict(origin)
@@ -102,8 +102,13 @@ def map_headers(
 
 
 def origin_of_maps(
-    scene: Cube, identity: dict[str, Any], library: Endmembers, how: tuple[str, str], given: Mapping[str, Any], tags: Mapping[str, str]
-) -> dict[str, str]:  # fmt: skip
+    scene: Cube,
+    identity: dict[str, Any],
+    library: Endmembers,
+    how: tuple[str, str],
+    given: Mapping[str, Any],
+    tags: Mapping[str, str],
+) -> dict[str, str]:
     """Return header fields that say where maps come from: the same for the same input and the same answers.
 
     Parameters
@@ -116,7 +121,8 @@ def origin_of_maps(
     how : (str, str)
         Method and solver.
     given : mapping
-        Options that differ from the defaults. Those that name files are left out: of scene and spectra there are digests.
+        Options that differ from the defaults. Those that name files are left out: of scene and spectra there are
+        digests.
     tags : mapping
         Further fields.
     """
@@ -126,10 +132,13 @@ def origin_of_maps(
     )
     options = [f"{name} {clean(str(value))}" for name, value in sorted(given.items()) if name not in without]
     return {
-        "unmix version": VERSION, "unmix method": how[0], "unmix solver": how[1],
+        "unmix version": VERSION,
+        "unmix method": how[0],
+        "unmix solver": how[1],
         "unmix input": f"{clean(scene.path.name)} {identity['data'].get('digest', '')}".strip(),
-        "unmix endmembers": library.digest(), "unmix options": "; ".join(options) or "none",
-    } | dict(tags)  # fmt: skip
+        "unmix endmembers": library.digest(),
+        "unmix options": "; ".join(options) or "none",
+    } | dict(tags)
 
 
 def residual_fields(scene: Scene) -> dict[str, str | list[str]]:
@@ -258,17 +267,29 @@ def report_of(
 ) -> dict[str, Any]:
     """Return the contents of ``run.json``; log warnings about pixels that are not certified and about the fit.
 
-    ``cost`` is what the sum to one costs a sample, where that was tested; ``free`` what unconstrained answers of a sample say of the
-    endmembers; ``lacking``, ``is_flat`` and ``both_signs`` are of `Seen`.
+    ``cost`` is what the sum to one costs a sample, where that was tested; ``free`` what unconstrained answers of a
+    sample say of the endmembers; ``lacking``, ``is_flat`` and ``both_signs`` are of `Seen`.
     """
     pixels, path = scene.pixels, scene.cube.path
     endmembers = problem.endmembers
     say_what_is_open(path, problem, summary)
     bands = scene.bands.index + 1, scene.wavelengths
     seen = Seen(
-        summary, endmembers.names, problem.method, options.max_delta, problem.alike, tuple(problem.black), price_of(problem, summary),
-        cost, bands, free, is_flat, both_signs, lacking, masked_by(options.reading, summary.masked, pixels),
-    )  # fmt: skip
+        summary,
+        endmembers.names,
+        problem.method,
+        options.max_delta,
+        problem.alike,
+        tuple(problem.black),
+        price_of(problem, summary),
+        cost,
+        bands,
+        free,
+        is_flat,
+        both_signs,
+        lacking,
+        masked_by(options.reading, summary.masked, pixels),
+    )
     stem = scene.cube.stem
     for sentence in judge(seen):
         log.warning(f"{stem}: {sentence}")

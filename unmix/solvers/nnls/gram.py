@@ -1,8 +1,10 @@
-"""Search a system of few columns and many rows by its Gram matrix, on a CPU: a pass over the rows for each pair of columns is enough.
+"""Search a system of few columns and many rows by its Gram matrix, on a CPU: a pass over the rows for each pair of
+columns is enough.
 
-The Cholesky factor R of AᵀA makes a system of as many rows as columns, ``|R x − d|² = |A x − b|²`` but for a constant, which is
-searched by QR as any other. R is as exact as AᵀA allows, so that x is refined by the residual of the system itself. Nothing is trusted:
-a column that nearly depends on the others, or an answer whose κ is not that of a well solved system, sends it to the search by QR.
+The Cholesky factor R of AᵀA makes a system of as many rows as columns, ``|R x − d|² = |A x − b|²`` but for a constant,
+which is searched by QR as any other. R is as exact as AᵀA allows, so that x is refined by the residual of the system
+itself. Nothing is trusted: a column that nearly depends on the others, or an answer whose κ is not that of a well
+solved system, sends it to the search by QR.
 """
 
 import functools
@@ -13,7 +15,8 @@ from .lawson_hanson_qr import Matrix, dot_function, nnls_function
 
 # Systems with at most this many columns, and at least so many times as many rows.
 MOST_COLUMNS, ROWS_A_COLUMN = 16, 8
-# Least square of a column without its part along those before, as a share of its square, with which the Gram matrix decides.
+# Least square of a column without its part along those before, as a share of its square, with which the Gram matrix
+# decides.
 LEAST_PIVOT = 1e-8
 # Largest κ of an answer that stands.
 WELL_SOLVED = 1e-13
@@ -113,7 +116,8 @@ def refine(columns, b, s, left, x):
 
 @functools.cache
 def search_function() -> Any:
-    """Return ``search(columns, norms, b, start, square, work, left, reduction_buffer, x)``; it returns steps, −1 where it declines.
+    """Return ``search(columns, norms, b, start, square, work, left, reduction_buffer, x)``; it returns steps, −1 where
+    it declines.
 
     ``columns`` (n, m) and ``norms`` (n,), 0 of columns that are not to enter, are as weighted; ``start`` is that of
     `unmix.solvers.nnls.lawson_hanson_qr.nnls_function`, ``work`` its `Scratch` for (n, n), ``left`` (m,) scratch.

@@ -2,8 +2,8 @@
 
 Luo and Duraiswami 2011: the passive columns are kept in the order in which they entered, ``A_P = Q R``; a column
 enters at the right end by modified Gram-Schmidt, repeated if much of it cancels, and leaves by Givens rotations
-(their Algorithms 1 to 3). A column that the others span does not enter. If many systems share a matrix, a first search computes the
-duals from its Gram matrix; a second search, which decides, computes them from the residual itself.
+(their Algorithms 1 to 3). A column that the others span does not enter. If many systems share a matrix, a first search
+computes the duals from its Gram matrix; a second search, which decides, computes them from the residual itself.
 """
 
 import functools
@@ -15,9 +15,9 @@ from ...compiled.jit import ALONE, Team
 DEPENDENT_COLUMN = 1e-13
 # Share of its length below which a projected column is projected once more (Daniel, Gragg, Kaufman and Stewart 1976).
 ONCE_MORE = 0.7
-# A dual below this, relative to |a_j||b|, is zero: a hundred times the rounding of a dual. But a column that is nearly in the span of
-# the support has a small dual where it would take away a residual of 1e-7 |b|: it enters where its orthogonal part
-# holds more of b than this, relative to |b|.
+# A dual below this, relative to |a_j||b|, is zero: a hundred times the rounding of a dual. But a column that is nearly
+# in the span of the support has a small dual where it would take away a residual of 1e-7 |b|: it enters where its
+# orthogonal part holds more of b than this, relative to |b|.
 ZERO_DUAL = 1e-14
 FREE, PASSIVE, BARRED = 0, 1, 2
 BLOCK_COLUMNS = 8  # transposed at a time
@@ -26,9 +26,9 @@ BLOCK_COLUMNS = 8  # transposed at a time
 class Matrix(NamedTuple):
     """The matrix of one or many systems.
 
-    ``rows`` is A, (m, n); ``columns`` its transpose, (n, m), each row of A times one of ``roots`` (m,), the square roots of weights, or
-    (0,) for none; ``gram`` is AᵀA, (n, n), or (0, 0) if all duals are computed from the residual; ``norms`` (n,) are |a_j|, of the
-    columns as weighted; 0 for a column that is not to enter.
+    ``rows`` is A, (m, n); ``columns`` its transpose, (n, m), each row of A times one of ``roots`` (m,), the square
+    roots of weights, or (0,) for none; ``gram`` is AᵀA, (n, n), or (0, 0) if all duals are computed from the residual;
+    ``norms`` (n,) are |a_j|, of the columns as weighted; 0 for a column that is not to enter.
     """
 
     rows: Any
@@ -41,9 +41,9 @@ class Matrix(NamedTuple):
 class SystemScratch(NamedTuple):
     """Scratch of one system, for supports of at most ``most`` = min(m, n) columns; see `scratch_shapes`.
 
-    ``Q`` (most, m) holds the orthonormal columns as rows; ``R`` (most, most) is transposed: row c is column c. ``along`` is
-    Qᵀb, ``x`` the abundances of the support, ``y`` and ``goal`` its least squares, ``order`` its columns by time of entry.
-    ``left`` (m,) is a residual, ``dual`` and ``start`` (n,) duals, ``state`` (n,).
+    ``Q`` (most, m) holds the orthonormal columns as rows; ``R`` (most, most) is transposed: row c is column c.
+    ``along`` is Qᵀb, ``x`` the abundances of the support, ``y`` and ``goal`` its least squares, ``order`` its columns
+    by time of entry. ``left`` (m,) is a residual, ``dual`` and ``start`` (n,) duals, ``state`` (n,).
     """
 
     Q: Any
@@ -65,9 +65,19 @@ def scratch_shapes(m: int, n: int) -> SystemScratch:
     most = min(m, n)
     real, whole = "f8", "i4"
     return SystemScratch(
-        ((most, m), real), ((most, most), real), ((most,), real), ((most,), real), ((most,), real), ((most,), real),
-        ((most,), whole), ((m,), real), ((m,), real), ((n,), real), ((n,), real), ((n,), whole),
-    )  # fmt: skip
+        ((most, m), real),
+        ((most, most), real),
+        ((most,), real),
+        ((most,), real),
+        ((most,), real),
+        ((most,), real),
+        ((most,), whole),
+        ((m,), real),
+        ((m,), real),
+        ((n,), real),
+        ((n,), real),
+        ((n,), whole),
+    )
 
 
 @functools.cache

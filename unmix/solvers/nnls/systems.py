@@ -26,11 +26,13 @@ from ...compiled.thread_groups import CpuGroups, CudaGroups
 from . import gram
 from .lawson_hanson_qr import Matrix, SystemScratch, dot_function, layout_function, nnls_function, scratch_shapes
 
-# Fewest systems that are many: those of a GPU's multiprocessors at once. A system of 512 x 512 needs 4 MiB of scratch for its Q and R.
+# Fewest systems that are many: those of a GPU's multiprocessors at once. A system of 512 x 512 needs 4 MiB of scratch
+# for its Q and R.
 MANY_SYSTEMS = 1024
 # Fewest systems that share one AᵀA: computing it costs as much as some dozen steps.
 FEWEST_SHARING = 4
-# Columns whose largest entry is between 2 to the power of minus this and of this are not scaled: float64 holds their fourth powers.
+# Columns whose largest entry is between 2 to the power of minus this and of this are not scaled: float64 holds their
+# fourth powers.
 ORDINARY = 64
 
 
@@ -76,9 +78,19 @@ def row_of_system(values, i):
 def scratch_of_group(s, group):
     """Return the `Scratch` of one group, from arrays in its order whose first axis is the group."""
     return SystemScratch(
-        s[0][group], s[1][group], s[2][group], s[3][group], s[4][group], s[5][group], s[6][group], s[7][group], s[8][group],
-        s[9][group], s[10][group], s[11][group],
-    )  # fmt: skip
+        s[0][group],
+        s[1][group],
+        s[2][group],
+        s[3][group],
+        s[4][group],
+        s[5][group],
+        s[6][group],
+        s[7][group],
+        s[8][group],
+        s[9][group],
+        s[10][group],
+        s[11][group],
+    )
 
 
 class Columns(NamedTuple):
@@ -94,7 +106,8 @@ _dot_alone = dot_function(ALONE)
 
 @inlined
 def product_of(U, i, j):
-    """Return the product of two columns at unit length; less of one with itself, so that none counts as less dependent for rounding.
+    """Return the product of two columns at unit length; less of one with itself, so that none counts as less dependent
+    for rounding.
 
     A Gram matrix whose entries are off by ε has eigenvalues that are off by at most kε for k columns.
     """
@@ -124,7 +137,8 @@ NEVER = -1e300
 
 @functools.cache
 def products_function(team: Team) -> Any:
-    """Return ``products(b, columns, allowed, e, reduction_buffer)``, which computes the residual and the duals of ``e.answer``.
+    """Return ``products(b, columns, allowed, e, reduction_buffer)``, which computes the residual and the duals of
+    ``e.answer``.
 
     It returns the lengths of b and of the residual.
     """
@@ -156,8 +170,8 @@ def products_function(team: Team) -> Any:
 def judge_function(team: Team) -> Any:
     """Return ``judge(systems, i, columns, sizes, e, face, reduction_buffer)``, which certifies system i.
 
-    ``columns`` (n, m) are its weighted columns, ``sizes`` (n,) their lengths, 0 of one that it may not use. Where no bound of σ_min(A)
-    proves a distance, the columns that the optimum may use do (`unmix.certificate.face_function`).
+    ``columns`` (n, m) are its weighted columns, ``sizes`` (n,) their lengths, 0 of one that it may not use. Where no
+    bound of σ_min(A) proves a distance, the columns that the optimum may use do (`unmix.certificate.face_function`).
     """
     rank, size, sync = team.rank, team.size, team.sync
     products, verdict, bound_on_face = products_function(team), verdict_function(ONE), face_function(team, product_of)
@@ -183,18 +197,40 @@ def judge_function(team: Team) -> Any:
         if rank() == 0:
             systems.rmse[i, 0], systems.delta[i, 0] = of_residual / b.shape[0] ** 0.5, np.inf
             verdict(
-                sizes, sizes[:0], systems.curvature, 0.0, sum_to_one, True, b.shape[0], e.answer, e.duals, of_pixel, of_residual,
-                systems.kappa[i : i + 1], systems.delta[i : i + 1], e.terms,
-            )  # fmt: skip
+                sizes,
+                sizes[:0],
+                systems.curvature,
+                0.0,
+                sum_to_one,
+                True,
+                b.shape[0],
+                e.answer,
+                e.duals,
+                of_pixel,
+                of_residual,
+                systems.kappa[i : i + 1],
+                systems.delta[i : i + 1],
+                e.terms,
+            )
         sync()
         if systems.kappa[i, 0] <= CERTIFIED and not systems.delta[i, 0] < np.inf:
             constant = with_constant_row(sizes, e) if sum_to_one else 0.0
             norms = e.norms if sum_to_one else sizes
             blur = (b.shape[0] + ROUNDINGS_OF_SPECTRA) * UNIT_ROUNDOFF
             delta, _ = bound_on_face(
-                Columns(columns, norms, constant), norms, sizes, sum_to_one, e.answer[:, 0], e.duals[:, 0], e.terms[MULTIPLIER, 0],
-                e.terms[MARGIN, 0], e.terms[SUM_ERROR, 0], blur * e.terms[LEFT, 0], face, reduction_buffer,
-            )  # fmt: skip
+                Columns(columns, norms, constant),
+                norms,
+                sizes,
+                sum_to_one,
+                e.answer[:, 0],
+                e.duals[:, 0],
+                e.terms[MULTIPLIER, 0],
+                e.terms[MARGIN, 0],
+                e.terms[SUM_ERROR, 0],
+                blur * e.terms[LEFT, 0],
+                face,
+                reduction_buffer,
+            )
             sync()
             if rank() == 0:
                 systems.delta[i, 0] = delta
@@ -212,8 +248,8 @@ AFTER_PROOF = AFTER_SEARCH + len(Evidence._fields) + len(Face._fields)
 def solve_body(team: Team) -> Any:
     """Return the body that solves each system, certifies it, or both.
 
-    Its scratch is columns (n, m) and norms (n,), if each system is laid out, and then the fields of `Scratch`, `Evidence`, `Face`,
-    `Square`, and of the `Scratch` of that.
+    Its scratch is columns (n, m) and norms (n,), if each system is laid out, and then the fields of `Scratch`,
+    `Evidence`, `Face`, `Square`, and of the `Scratch` of that.
     """
     lay_out, nnls, rank, size, sync = layout_function(team), nnls_function(team), team.rank, team.size, team.sync
     judge, search_by_gram = judge_function(team), gram.search_function()
@@ -283,7 +319,8 @@ def laid_out(A: np.ndarray) -> np.ndarray:
 
 
 def near_one(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return matrices (..., m, n) with columns over powers of 2, and their exponents (..., n): no square then leaves float64's range.
+    """Return matrices (..., m, n) with columns over powers of 2, and their exponents (..., n): no square then leaves
+    float64's range.
 
     Columns of an ordinary size are left as they are, with exponents of 0.
     """
@@ -314,7 +351,8 @@ class SystemEngine:
     matrix : tuple of arrays
         The fields of `Systems` from ``rows`` to ``norms``, as the groups have them.
     curvature : float
-        A lower bound of σ_min(A)²; 0 if rounding hides that it is above 0 (cond(A) above 1e6 or so), or systems are laid out each.
+        A lower bound of σ_min(A)²; 0 if rounding hides that it is above 0 (cond(A) above 1e6 or so), or systems are
+        laid out each.
     """
 
     def __init__(self, groups: CpuGroups | CudaGroups, A: np.ndarray, gram: bool, each: bool = False) -> None:
@@ -342,8 +380,8 @@ class SystemEngine:
         B : array (N, m), float64
             Times the square roots of the weights.
         own : dict of arrays
-            ``which``, ``roots``, ``allowed`` and ``start`` of `Systems`, of those that systems have; without ``which`` they have the
-            one matrix, or one each.
+            ``which``, ``roots``, ``allowed`` and ``start`` of `Systems`, of those that systems have; without ``which``
+            they have the one matrix, or one each.
         answers : dict of arrays
             ``x`` (N, n), ``rmse``, ``kappa`` and ``delta`` (N, 1) float64, ``steps`` (N,) int32; filled.
         """
@@ -358,9 +396,15 @@ class SystemEngine:
         self.run(B, own, answers, searches=False, sum_to_one=True)
 
     def run(
-        self, B: np.ndarray, own: Mapping[str, np.ndarray], answers: dict[str, np.ndarray], *, searches: bool = True,
-        judges: bool = True, sum_to_one: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        B: np.ndarray,
+        own: Mapping[str, np.ndarray],
+        answers: dict[str, np.ndarray],
+        *,
+        searches: bool = True,
+        judges: bool = True,
+        sum_to_one: bool = False,
+    ) -> None:
         """Solve a batch, or certify it, or both; see `solve`."""
         N, count = len(B), self.shape[0]
         which = np.arange(N, dtype=np.int32) if count == N else np.zeros(N, np.int32)
@@ -375,17 +419,26 @@ class SystemEngine:
             self.groups.get(values, answers[name])
 
     def enqueue(
-        self, matrix: tuple[Any, ...], arrays: tuple[Any, ...], N: int, searches: bool = True, judges: bool = True,
+        self,
+        matrix: tuple[Any, ...],
+        arrays: tuple[Any, ...],
+        N: int,
+        searches: bool = True,
+        judges: bool = True,
         sum_to_one: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Solve N systems whose ``matrix`` (as the attribute) and ``arrays``, from ``which`` of `Systems` on, the groups have."""
         _, m, n = self.shape
         systems = Systems(*matrix, self.each, searches, judges, sum_to_one, self.curvature, *arrays)
         each = n if self.each else 0
         small = n if self.each and gram.serves(m, n) and isinstance(self.groups, CpuGroups) else 0
         of_group = (
-            *scratch_shapes(m, n), *evidence_shapes(m, n), *face_shapes(n), *gram.square_shapes(small), *scratch_shapes(small, small)
-        )  # fmt: skip
+            *scratch_shapes(m, n),
+            *evidence_shapes(m, n),
+            *face_shapes(n),
+            *gram.square_shapes(small),
+            *scratch_shapes(small, small),
+        )
         scratch = ((None, each, m), float), ((None, each), float), *(((None, *shape), kind) for shape, kind in of_group)
         self.groups.run(solve_body, N, systems, scratch)
 

@@ -10,8 +10,9 @@ from ...compiled.jit import Team
 from ...compiled.thread_groups import CpuGroups, CudaGroups
 from .updates import Dense, Sparse, updates_function
 
-# Threads of a block, registers of a thread, blocks per multiprocessor. A block works on one system, and a step waits for its slowest
-# thread: the more threads the better, up to the largest block, whose threads may have 64 registers each.
+# Threads of a block, registers of a thread, blocks per multiprocessor. A block works on one system, and a step waits
+# for its slowest thread: the more threads the better, up to the largest block, whose threads may have 64 registers
+# each.
 THREADS, REGISTERS, BLOCKS_AT_ONCE = 1024, 64, 2
 
 
@@ -57,9 +58,16 @@ def steps_body(team: Team, kind: str) -> Any:
         for s in range(start, stop, step):
             i = arguments.todo[s]
             cost = update(
-                arguments.Q, arguments.H[i], arguments.X[i], arguments.alive[i], arguments.counts[i], plus, minus, arguments.steps,
+                arguments.Q,
+                arguments.H[i],
+                arguments.X[i],
+                arguments.alive[i],
+                arguments.counts[i],
+                plus,
+                minus,
+                arguments.steps,
                 reduction_buffer,
-            )  # fmt: skip
+            )
             if rank() == 0:
                 arguments.costs[s] = cost
 

@@ -1,8 +1,9 @@
-"""Multiplicative updates for ``min ½ xᵀQx + hᵀx`` over x ≥ 0 (Sha, Lin, Saul and Lee 2007), on a CPU thread or a GPU block.
+"""Multiplicative updates for ``min ½ xᵀQx + hᵀx`` over x ≥ 0 (Sha, Lin, Saul and Lee 2007), on a CPU thread or a GPU
+block.
 
-``x_i ← x_i (h⁻_i + (Q⁻x)_i) / (h⁺_i + (Q⁺x)_i)`` with ``v⁺ = max(v, 0)``, ``v⁻ = max(−v, 0)``: nothing is factored, only products
-with Q are computed, and the cost never rises. Entries approach zero but do not reach it: those below 1e-7 of the largest are set to
-zero, and left out of all products from then on (75 to 95 % of them in the paper).
+``x_i ← x_i (h⁻_i + (Q⁻x)_i) / (h⁺_i + (Q⁺x)_i)`` with ``v⁺ = max(v, 0)``, ``v⁻ = max(−v, 0)``: nothing is factored,
+only products with Q are computed, and the cost never rises. Entries approach zero but do not reach it: those below 1e-7
+of the largest are set to zero, and left out of all products from then on (75 to 95 % of them in the paper).
 """
 
 import functools

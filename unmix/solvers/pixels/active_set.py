@@ -2,14 +2,15 @@
 
     T = [[U, f], [fᵀ, ·]]  swept on the support (fcls: also on the row of ones, which never leaves and is not stored),
 
-where U is the Gram matrix of the endmembers at unit length, and pixels are scaled by their size. A pivot on index k makes a
-column enter (s = 1) or leave (s = −1): ``d = T_kk; T_ij −= T_ik T_kj / d; T_ik = s T_ik / d; T_kk = −1/d``. The last row then
-holds the abundances of the support and the duals of the other columns, which is all that the next step needs.
+where U is the Gram matrix of the endmembers at unit length, and pixels are scaled by their size. A pivot on index k
+makes a column enter (s = 1) or leave (s = −1): ``d = T_kk; T_ij −= T_ik T_kj / d; T_ik = s T_ik / d; T_kk = −1/d``. The
+last row then holds the abundances of the support and the duals of the other columns, which is all that the next step
+needs.
 
-Each lane has its own k in the same pass. The pivot row is collected lane by lane, with ``d − s`` in the pivot's own place, so that
-one multiplication and addition serves every entry of T alike; T is symmetric, and half of it is stored. No branch depends on a
-lane: those that did cost as much as all the rest. Every pixel starts cold (under Σa = 1 from its best endmember), so its answer
-depends on nothing but the pixel.
+Each lane has its own k in the same pass. The pivot row is collected lane by lane, with ``d − s`` in the pivot's own
+place, so that one multiplication and addition serves every entry of T alike; T is symmetric, and half of it is stored.
+No branch depends on a lane: those that did cost as much as all the rest. Every pixel starts cold (under Σa = 1 from its
+best endmember), so its answer depends on nothing but the pixel.
 """
 
 import functools
@@ -21,11 +22,13 @@ from ...compiled.jit import Width, compiled
 from .inverse_update import DEPENDENT_COLUMN
 from .scalar import BARRED, FREE, PASSIVE, STEPS_PER_ENDMEMBER
 
-# Exchanges of a pixel without a penalty; after these, columns that depend on the support are barred, for exchanges may go round in
-# circles: the fit stays the same. With a penalty each lowers it, and in a library of 12 dimensions most steps are exchanges.
+# Exchanges of a pixel without a penalty; after these, columns that depend on the support are barred, for exchanges may
+# go round in circles: the fit stays the same. With a penalty each lowers it, and in a library of 12 dimensions most
+# steps are exchanges.
 MOST_EXCHANGES = 16.0
-# With a penalty the dual of a column that depends on the support is no rounding, so such columns are often the next; their pivots are
-# rounding, of up to 1e-10 where the support is nearly dependent itself. Below this it is looked whether an exchange comes first.
+# With a penalty the dual of a column that depends on the support is no rounding, so such columns are often the next;
+# their pivots are rounding, of up to 1e-10 where the support is nearly dependent itself. Below this it is looked
+# whether an exchange comes first.
 NEARLY_DEPENDENT = 1e-8
 
 
@@ -92,7 +95,8 @@ def start_function(ops: Width) -> Any:
                 pivot[j, s] = U[k, j]
             pivot[p, s] = T[last + k, s]
             chosen[1, s] = norms[k]
-        # In the row of ones an endmember's coefficient is 1/|e| here. The tableau swept on k and on the ones has a closed form.
+        # In the row of ones an endmember's coefficient is 1/|e| here. The tableau swept on k and on the ones has a
+        # closed form.
         best_length = load(chosen, 1)
         best_abundance = best_length * unit
         best_dual = load(pivot, p) - best_abundance
@@ -120,17 +124,18 @@ def start_function(ops: Width) -> Any:
 def choose_function(ops: Width) -> Any:
     """Return ``choose``, which writes the next step of each lane into ``chosen``: index, sign and reach.
 
-    The sign is 1 where the column enters, −1 where it leaves and 0 where the lane is done; the reach is the share of the way from
-    ``A`` to the optimum on the support that stays feasible. Lawson-Hanson: of the support's abundances that are not positive at the
-    optimum, the first to become zero on the way there leaves; if all are positive, the column with the largest dual above the
-    tolerance enters. Ties go to the lowest index.
+    The sign is 1 where the column enters, −1 where it leaves and 0 where the lane is done; the reach is the share of
+    the way from ``A`` to the optimum on the support that stays feasible. Lawson-Hanson: of the support's abundances
+    that are not positive at the optimum, the first to become zero on the way there leaves; if all are positive, the
+    column with the largest dual above the tolerance enters. Ties go to the lowest index.
     """
     load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
 
     @compiled
     def choose(tableau, tolerance, p):
         last = row_of(p)
-        # The way from a (positive) to b ≤ 0 meets zero at the share a/(a − b); the remaining −b/(a − b) is compared without dividing.
+        # The way from a (positive) to b ≤ 0 meets zero at the share a/(a − b); the remaining −b/(a − b) is compared
+        # without dividing.
         first_remaining, first_distance, leaving = broadcast(-1.0), broadcast(1.0), broadcast(0.0)
         largest, entering = broadcast(tolerance), broadcast(-1.0)
         for i in range(p):
@@ -173,12 +178,14 @@ def collect_function(ops: Width) -> Any:
 
 @compiled
 def exchange(tableau, s, p):
-    """Let a column of lane s leave for the one that is to enter but depends on the support; return the latter, or −1 if none should.
+    """Let a column of lane s leave for the one that is to enter but depends on the support; return the latter, or −1 if
+    none should.
 
-    The entering column is a combination of the support, whose coefficients the pivot row holds. As much of it is added as of that
-    combination can be taken away with all abundances positive; the column whose abundance is used up leaves, and after that the other
-    no longer depends on the support. To bar it instead, which is right for an exact dependence, leaves pixels at the wrong one of two
-    spectra that are alike: half of those that contain either, at cond(E) = 1e8.
+    The entering column is a combination of the support, whose coefficients the pivot row holds. As much of it is added
+    as of that combination can be taken away with all abundances positive; the column whose abundance is used up leaves,
+    and after that the other no longer depends on the support. To bar it instead, which is right for an exact
+    dependence, leaves pixels at the wrong one of two spectra that are alike: half of those that contain either, at
+    cond(E) = 1e8.
     """
     j = int(tableau.chosen[0, s])
     leaving, step = -1, np.inf
@@ -258,7 +265,8 @@ def sweep_function(ops: Width) -> Any:
 
 @functools.cache
 def pivots_function(ops: Width) -> Any:
-    """Return ``pivots``, which searches all lanes in ``alive``, with bounds on steps and exchanges; it returns the steps.
+    """Return ``pivots``, which searches all lanes in ``alive``, with bounds on steps and exchanges; it returns the
+    steps.
 
     A column with a pivot of at most ``near`` is exchanged for another one, if that comes first.
 
@@ -309,8 +317,8 @@ def pivots_function(ops: Width) -> Any:
                 exchanges = exchanges + select(swaps, one, zero)
                 k, sign = load(tableau.chosen, 0), select(swaps, broadcast(-1.0), sign)
                 d = pivot_of(tableau, k, p)
-            # A column that depends on the support may not enter, so there is no pivot and it is barred. A column that leaves right
-            # after it entered is barred, too.
+            # A column that depends on the support may not enter, so there is no pivot and it is barred. A column that
+            # leaves right after it entered is barred, too.
             sound = (sign < 0.0) | ((sign > 0.0) & (d > DEPENDENT_COLUMN))
             stuck_now = select((sign < 0.0) & (k == entered) & (held == 0.0), one, zero)
             enters = select(sound, broadcast(PASSIVE), broadcast(BARRED))

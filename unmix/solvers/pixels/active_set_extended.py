@@ -1,9 +1,9 @@
 """Solve pixels that float64 cannot decide: Lawson-Hanson in double-double, from a support that is nearly right.
 
-At cond(E) = 1e7 a dual that matters is 1e-14 of the terms that it is summed from: its sign depends on rounding, and so does the
-support. Here duals are right to 1e-25, and abundances to the last bit of float64. The search needs p numbers a pixel: it takes the
-Gram matrix and ``Eᵀy`` to 106 bits, and a new Cholesky factor for each support, of which there is mostly one. Only ``Eᵀy`` is a sum
-over the bands.
+At cond(E) = 1e7 a dual that matters is 1e-14 of the terms that it is summed from: its sign depends on rounding, and so
+does the support. Here duals are right to 1e-25, and abundances to the last bit of float64. The search needs p numbers a
+pixel: it takes the Gram matrix and ``Eᵀy`` to 106 bits, and a new Cholesky factor for each support, of which there is
+mostly one. Only ``Eᵀy`` is a sum over the bands.
 """
 
 import functools
@@ -236,10 +236,10 @@ _bound_on_face = face_function(ALONE)
 def search(exact, work, size, left):
     """Find the optimum from ``work.f`` and the support in ``work.state``, with ``work.a`` a feasible point on it.
 
-    ``size`` is |y|, ``left`` the residual's length in float64. The optimum is left in ``work.x``. Returns the steps taken, and a bound
-    of the distance from the first halves of ``work.x`` to the optimum: the remaining gradient over the curvature, as in
-    `unmix.certificate`, with the rounding of double-double instead of float64's. The bound is infinite if the columns are dependent or
-    an abundance is negative.
+    ``size`` is |y|, ``left`` the residual's length in float64. The optimum is left in ``work.x``. Returns the steps
+    taken, and a bound of the distance from the first halves of ``work.x`` to the optimum: the remaining gradient over
+    the curvature, as in `unmix.certificate`, with the rounding of double-double instead of float64's. The bound is
+    infinite if the columns are dependent or an abundance is negative.
     """
     L, p = exact.E.shape
     unit = (float(L * L) + 16.0 * (p + 4.0)) * OPERATION_ROUNDING
@@ -332,7 +332,7 @@ def prover() -> Any:
                     if exact.penalty.shape[0] > 0:
                         work.f[j, 0], work.f[j, 1] = add_double(
                             work.f[j, 0], work.f[j, 1], -exact.penalty[j, 0], -exact.penalty[j, 1]
-                        )  # fmt: skip
+                        )
                     a = float(results.abundance[0, j, first + s])
                     positive = a > 0.0 and a - a == 0.0
                     work.a[j] = a if positive else 0.0
@@ -383,7 +383,8 @@ def prove_pixels(raw: np.ndarray, stored: Stored, plan: Any, exact: Exact, resul
     exact : Exact
         The same endmembers in double-double, for the search.
     results : Results
-        One line of n samples. ``abundance`` holds the abundances from which the search starts; every field is overwritten.
+        One line of n samples. ``abundance`` holds the abundances from which the search starts; every field is
+        overwritten.
     """
     L, p = plan.E.shape
     tile = Tile(*(np.empty((rows, WIDE.width)) for rows in tile_rows(L, p, "")))

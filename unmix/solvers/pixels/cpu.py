@@ -20,9 +20,9 @@ from .supports.pivots import BY_SUPPORT, new_table
 from .tile import SEARCH, Results, Tile, prepare_function, proof_of, residual_writer, search_of, tile_rows, write_tile
 from .working_set import new_working_set
 
-# Neighbouring pixels of a line whose searches may start from one another; a thread takes whole runs. The first starts from nothing,
-# and the next three tell whether another search is faster: with half as many pixels both cost twice as much. Longer runs would leave
-# threads without work in small scenes.
+# Neighbouring pixels of a line whose searches may start from one another; a thread takes whole runs. The first starts
+# from nothing, and the next three tell whether another search is faster: with half as many pixels both cost twice as
+# much. Longer runs would leave threads without work in small scenes.
 RUN = 8 * WIDE.width
 
 
@@ -184,11 +184,13 @@ class TileSearch:
 def range_solver(
     interleave: str, solver: str, stored: Stored, plan: Plan, in_scene: bool = True, compiles_all: bool = False
 ) -> Callable[[int, int, np.ndarray, Results], None]:
-    """Return ``solve(start, stop, raw, results)``: it solves runs ``start`` to ``stop`` of a block, counted along its lines.
+    """Return ``solve(start, stop, raw, results)``: it solves runs ``start`` to ``stop`` of a block, counted along its
+    lines.
 
-    ``raw`` is the block as stored: (lines, samples, bands), (lines, bands, samples) or (bands, lines, samples). Runs that a search by
-    support leaves are solved by the one that `BY_SUPPORT` names, which is compiled when it is needed, or at the first call. Only runs
-    ``in_scene`` are left because that is faster: it depends on where they begin, and the two searches round differently.
+    ``raw`` is the block as stored: (lines, samples, bands), (lines, bands, samples) or (bands, lines, samples). Runs
+    that a search by support leaves are solved by the one that `BY_SUPPORT` names, which is compiled when it is needed,
+    or at the first call. Only runs ``in_scene`` are left because that is faster: it depends on where they begin, and
+    the two searches round differently.
     """
     block_of, search = block_maker(interleave, stored), TileSearch(solver, plan, in_scene)
     kept, lock = list[TileSearch](), threading.Lock()

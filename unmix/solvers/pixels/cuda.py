@@ -1,7 +1,8 @@
-"""Solve blocks on a GPU with one thread per pixel, by the same functions as on the CPU; for any p, and in the simulator.
+"""Solve blocks on a GPU with one thread per pixel, by the same functions as on the CPU; for any p, and in the
+simulator.
 
-A thread's scratch lies in global memory with the thread as the last index, so that a warp's accesses are coalesced and p need not be
-a compile-time constant. The number of threads, which stride over the block, bounds its size.
+A thread's scratch lies in global memory with the thread as the last index, so that a warp's accesses are coalesced and
+p need not be a compile-time constant. The number of threads, which stride over the block, bounds its size.
 """
 
 import functools
@@ -53,11 +54,25 @@ def tile_starts(L: int, p: int, solver: str) -> tuple[int, ...]:
 def tile_of(column, o):
     """Return the tile in one thread's column of scratch; its fields begin at the rows ``o``."""
     return Tile(
-        column[o[0] : o[1]], column[o[1] : o[2]], column[o[2] : o[3]], column[o[3] : o[4]], column[o[4] : o[5]],
-        column[o[5] : o[6]], column[o[6] : o[7]], column[o[7] : o[8]], column[o[8] : o[9]], column[o[9] : o[10]],
-        column[o[10] : o[11]], column[o[11] : o[12]], column[o[12] : o[13]], column[o[13] : o[14]], column[o[14] : o[15]],
-        column[o[15] : o[16]], column[o[16] : o[17]], column[o[17] : o[18]],
-    )  # fmt: skip
+        column[o[0] : o[1]],
+        column[o[1] : o[2]],
+        column[o[2] : o[3]],
+        column[o[3] : o[4]],
+        column[o[4] : o[5]],
+        column[o[5] : o[6]],
+        column[o[6] : o[7]],
+        column[o[7] : o[8]],
+        column[o[8] : o[9]],
+        column[o[9] : o[10]],
+        column[o[10] : o[11]],
+        column[o[11] : o[12]],
+        column[o[12] : o[13]],
+        column[o[13] : o[14]],
+        column[o[14] : o[15]],
+        column[o[15] : o[16]],
+        column[o[16] : o[17]],
+        column[o[17] : o[18]],
+    )
 
 
 @on_gpu
@@ -65,26 +80,47 @@ def work_of_thread(scratch, t, n):
     """Return the work area of thread t, whichever pixel n it solves."""
     vectors, squares, members = scratch.vectors, scratch.squares, scratch.members
     return Work(
-        vectors[0, :, t], vectors[1, :, t], vectors[2, :, t], vectors[3, :, t], vectors[4, :, t], vectors[5, :, t],
-        squares[0, :, :, t], squares[1, :, :, t], squares[2, :, :, t], members[0, :, t], members[1, :, t],
-    )  # fmt: skip
+        vectors[0, :, t],
+        vectors[1, :, t],
+        vectors[2, :, t],
+        vectors[3, :, t],
+        vectors[4, :, t],
+        vectors[5, :, t],
+        squares[0, :, :, t],
+        squares[1, :, :, t],
+        squares[2, :, :, t],
+        members[0, :, t],
+        members[1, :, t],
+    )
 
 
 @on_gpu
 def best_of_thread(best, t, n):
     """Return thread t's part of a `unmix.solvers.pixels.mesma.search.Best`."""
     return Best(
-        best.error[:, t : t + 1], best.second[:, t : t + 1], best.limit[:, t : t + 1], best.spectra[:, :, t : t + 1],
-        best.abundances[:, :, t : t + 1], best.summed[:, t : t + 1], best.u[:, t : t + 1], best.less[:, t : t + 1],
-        best.square[:, t : t + 1], best.most[:, t : t + 1], best.next_most[:, t : t + 1], best.which[:, t : t + 1],
-        best.needed[:, t : t + 1], best.x[:, t : t + 1], best.duals[:, t : t + 1],
+        best.error[:, t : t + 1],
+        best.second[:, t : t + 1],
+        best.limit[:, t : t + 1],
+        best.spectra[:, :, t : t + 1],
+        best.abundances[:, :, t : t + 1],
+        best.summed[:, t : t + 1],
+        best.u[:, t : t + 1],
+        best.less[:, t : t + 1],
+        best.square[:, t : t + 1],
+        best.most[:, t : t + 1],
+        best.next_most[:, t : t + 1],
+        best.which[:, t : t + 1],
+        best.needed[:, t : t + 1],
+        best.x[:, t : t + 1],
+        best.duals[:, t : t + 1],
         best.pixels[:, t : t + 1],
-    )  # fmt: skip
+    )
 
 
 # Makers of a thread's ``work`` in `block_kernel`, by solver; `work_of_thread` for the others.
 WORK = {"mesma": best_of_thread}
-# The most registers of a thread of `block_kernel`, for solvers whose loops wait for memory unless more warps are at work.
+# The most registers of a thread of `block_kernel`, for solvers whose loops wait for memory unless more warps are at
+# work.
 REGISTERS = {"mesma": 64}
 
 
@@ -92,8 +128,8 @@ REGISTERS = {"mesma": 64}
 def block_kernel(interleave: str, solver: str) -> Any:
     """Return the kernel that solves and certifies a block, one thread per pixel.
 
-    Its arguments are the block as stored, `Stored`, `Plan` and `Results`, the tiles (rows of a tile, T) with their `tile_starts`, and
-    a `BlockScratch`, or a `Best` for ``mesma``.
+    Its arguments are the block as stored, `Stored`, `Plan` and `Results`, the tiles (rows of a tile, T) with their
+    `tile_starts`, and a `BlockScratch`, or a `Best` for ``mesma``.
     """
     solve_tile = tile_solver(interleave, solver, ONE, False)
     work_of = WORK.get(solver, work_of_thread)
@@ -111,9 +147,10 @@ def block_kernel(interleave: str, solver: str) -> Any:
 class GeneralSolver:
     """A solver of blocks on a GPU, by `block_kernel`, for any problem.
 
-    Every such class has: ``serves`` (whether it can solve a problem), ``scratch_bytes`` (GPU memory needed beside the blocks, for
-    blocks of a number of pixels), a constructor that allocates that memory, ``launch``, which enqueues a block, ``countable``, whether
-    `unmix.solvers.pixels.cuda_totals` can count its results, and ``path``, the search where it is not the problem's own.
+    Every such class has: ``serves`` (whether it can solve a problem), ``scratch_bytes`` (GPU memory needed beside the
+    blocks, for blocks of a number of pixels), a constructor that allocates that memory, ``launch``, which enqueues a
+    block, ``countable``, whether `unmix.solvers.pixels.cuda_totals` can count its results, and ``path``, the search
+    where it is not the problem's own.
     """
 
     countable = True
@@ -167,7 +204,8 @@ OF_VECTORS = ("less", "most", "next_most", "which", "needed")
 class ModelsSolver(GeneralSolver):
     """A solver of blocks for MESMA, with the threads that its registers let be at work at once.
 
-    250 000 pixels and three classes of 20 took 15.3 ms with 64 registers, 17.2 with 72, 18.5 with 80 and 25.7 with 168 (H100).
+    250 000 pixels and three classes of 20 took 15.3 ms with 64 registers, 17.2 with 72, 18.5 with 80 and 25.7 with 168
+    (H100).
     """
 
     countable = False  # of its maps the host makes others

@@ -1,7 +1,9 @@
-"""Load stored values of neighbouring pixels into a float64 tile; compute its missing bands, lengths and matrix products.
+"""Load stored values of neighbouring pixels into a float64 tile; compute its missing bands, lengths and matrix
+products.
 
-A tile is an array (L, width): a row is a band, a lane (`unmix.compiled.jit`) is a pixel. Lanes do not interact, and every sum runs
-over the bands in ascending order, so a pixel's result does not depend on the interleave, on its place or on its neighbours.
+A tile is an array (L, width): a row is a band, a lane (`unmix.compiled.jit`) is a pixel. Lanes do not interact, and
+every sum runs over the bands in ascending order, so a pixel's result does not depend on the interleave, on its place or
+on its neighbours.
 """
 
 import functools
@@ -150,9 +152,10 @@ def scale_function(ops: Width) -> Any:
 def gather_function(interleave: str, ops: Width) -> Any:
     """Return ``gather``, which loads ``count`` pixels of a line from sample ``first``, in the units of the endmembers.
 
-    ``gather(raw, line, first, count, stored, Y, missing, length, size)`` fills Y (L, width) and three arrays (1, width): ``missing``,
-    the number of bands that are nodata, NaN or infinite; ``length``, |y| before the shift; ``size``, |y| (without a shift both may be
-    the same array). Pixels that miss a band and lanes beyond ``count`` are zero throughout, so that no NaN spreads.
+    ``gather(raw, line, first, count, stored, Y, missing, length, size)`` fills Y (L, width) and three arrays (1,
+    width): ``missing``, the number of bands that are nodata, NaN or infinite; ``length``, |y| before the shift;
+    ``size``, |y| (without a shift both may be the same array). Pixels that miss a band and lanes beyond ``count`` are
+    zero throughout, so that no NaN spreads.
     """
     load_pixels, scale_pixels = loader_function(interleave, ops), scale_function(ops)
 
@@ -214,9 +217,11 @@ def gather_block(block, line, first, count, stored, Y, missing, length, size):
 
 @compiled
 def to_floats(block, line, samples, stored, Y, missing, size, out):
-    """Write a line's pixels as rows of float32, ``out`` (samples, L), and return how many values were below 0, which become 0.
+    """Write a line's pixels as rows of float32, ``out`` (samples, L), and return how many values were below 0, which
+    become 0.
 
-    Y, missing and size are scratch, shaped as in `gather_function`. Masked pixels are zeros, and their ``out[s, 0]`` is NaN.
+    Y, missing and size are scratch, shaped as in `gather_function`. Masked pixels are zeros, and their ``out[s, 0]`` is
+    NaN.
     """
     below, width = 0, Y.shape[1]
     for first in range(0, samples, width):

@@ -1,12 +1,13 @@
 """Update the inverse when a column enters or leaves the passive set, instead of computing it again.
 
-``H`` is the inverse of the Gram matrix of the columns in ``support[:k]``, in their order; its leading k x k part is in use. Both
-functions cost O(k^2). After 2000 random steps the error of H is 3e-12 (p = 9) to 1e-9 (p = 25).
+``H`` is the inverse of the Gram matrix of the columns in ``support[:k]``, in their order; its leading k x k part is in
+use. Both functions cost O(k^2). After 2000 random steps the error of H is 3e-12 (p = 9) to 1e-9 (p = 25).
 """
 
 from ...compiled.jit import compiled
 
-# Largest squared share of a column outside the support's span at which it is dependent: with it the inverse would have no digit right.
+# Largest squared share of a column outside the support's span at which it is dependent: with it the inverse would have
+# no digit right.
 DEPENDENT_COLUMN = 1e-14
 
 

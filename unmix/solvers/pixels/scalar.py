@@ -1,9 +1,9 @@
 """Solvers of a single pixel as scalar functions, compiled for the CPU and for CUDA alike.
 
-Each takes the plan of the run, a work area that holds the pixel's ``z`` and ``f``, and the scale that duals are measured
-against. It leaves the abundances in ``work.a`` and returns its steps, where a step is one column that entered or left.
-Names: ``E = QR``, ``z = Qᵀy``, ``f = Eᵀy = Rᵀz``, ``G = EᵀE``, dual ``w = f − G a``, ``H`` the inverse of G on the
-support, updated by `unmix.solvers.pixels.inverse_update`.
+Each takes the plan of the run, a work area that holds the pixel's ``z`` and ``f``, and the scale that duals are
+measured against. It leaves the abundances in ``work.a`` and returns its steps, where a step is one column that entered
+or left. Names: ``E = QR``, ``z = Qᵀy``, ``f = Eᵀy = Rᵀz``, ``G = EᵀE``, dual ``w = f − G a``, ``H`` the inverse of G on
+the support, updated by `unmix.solvers.pixels.inverse_update`.
 """
 
 from typing import Any, NamedTuple
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from ...compiled.jit import compiled
 from .inverse_update import add_column, remove_column
 
-# The search of a pixel ends after 6 p + 20 steps and leaves it to the certificate and to double-double arithmetic; pixels of real
-# scenes take at most 22 (p = 25).
+# The search of a pixel ends after 6 p + 20 steps and leaves it to the certificate and to double-double arithmetic;
+# pixels of real scenes take at most 22 (p = 25).
 STEPS_PER_ENDMEMBER = 6
 
 FREE, PASSIVE, BARRED = 0, 1, 2  # states of a column
@@ -100,8 +100,8 @@ def optimum(G, f, H, support, k, sum_to_one, x, s, u):
 def solve_on_support(R, z, state, sum_to_one, a, U, T, s, u):
     """Solve least squares on the passive columns of R, ascending, by modified Gram-Schmidt on ``[R_P | z]``.
 
-    Unlike H, whose error grows with cond(E)², this factorisation's grows with cond(E). Column j of R ends at row j, so the sums are
-    short. Writes ``a``; returns False, with ``a`` zero, where the columns are dependent.
+    Unlike H, whose error grows with cond(E)², this factorisation's grows with cond(E). Column j of R ends at row j, so
+    the sums are short. Writes ``a``; returns False, with ``a`` zero, where the columns are dependent.
     """
     p = z.shape[0]
     k = 0
@@ -139,7 +139,8 @@ def solve_on_support(R, z, state, sum_to_one, a, U, T, s, u):
             u[i] -= projection * U[k, i]
         s[k] = projection
         k += 1
-    # s holds U z. Back substitution turns it into the abundances of the support, which are then copied to their places in a.
+    # s holds U z. Back substitution turns it into the abundances of the support, which are then copied to their places
+    # in a.
     for i in range(k - 1, -1, -1):
         for m in range(i + 1, k):
             s[i] -= T[i, m] * s[m]
@@ -207,10 +208,11 @@ def entering(plan, work, k, multiplier, scale):
 
 @compiled
 def descend(plan, work, k, j):
-    """Move from feasible abundances to the optimum on their support, from which columns leave that would become negative.
+    """Move from feasible abundances to the optimum on their support, from which columns leave that would become
+    negative.
 
-    Returns the new size of the support, the multiplier of the sum to one, whether column ``j``, which has just entered, was the last to
-    leave (it is barred then), and the number of columns that left.
+    Returns the new size of the support, the multiplier of the sum to one, whether column ``j``, which has just entered,
+    was the last to leave (it is barred then), and the number of columns that left.
     """
     stuck, steps, multiplier = False, 0, 0.0
     while k > 0:
@@ -242,9 +244,10 @@ def descend(plan, work, k, j):
 def lawson_hanson(plan, work, k, multiplier, scale):
     """Run Lawson-Hanson from the optimum on a support of ``k`` positive abundances; returns the new k and the steps.
 
-    Li and Li's Algorithm 2, with the inverse updated by `unmix.solvers.pixels.inverse_update`. With the sum to one the same moves keep
-    Σa = 1, and duals are measured from its multiplier. Every outer step lowers the residual, so no support comes twice; a column
-    that rounding removes as soon as it has entered is barred until another one enters and stays.
+    Li and Li's Algorithm 2, with the inverse updated by `unmix.solvers.pixels.inverse_update`. With the sum to one the
+    same moves keep Σa = 1, and duals are measured from its multiplier. Every outer step lowers the residual, so no
+    support comes twice; a column that rounding removes as soon as it has entered is barred until another one enters and
+    stays.
     """
     p = work.f.shape[0]
     steps = 0

@@ -1,7 +1,7 @@
 """Solve a tile of neighbouring pixels of a line: from stored values to abundances and their certificate.
 
-The source serves both kinds of device (`unmix.compiled.jit`): on a CPU a tile is as wide as the vectors, on a GPU it is one pixel, and
-each thread has its own. Lanes do not interact: the results do not depend on block, thread or interleave.
+The source serves both kinds of device (`unmix.compiled.jit`): on a CPU a tile is as wide as the vectors, on a GPU it is
+one pixel, and each thread has its own. Lanes do not interact: the results do not depend on block, thread or interleave.
 """
 
 import functools
@@ -129,8 +129,8 @@ def by_plan(ops: Width) -> Any:
         store(tile.steps, 0, broadcast(0.0))
         if not plan.sum_to_one:
             return
-        # The constant band adds its height squared to each Eᵀy; then the sum is moved to 1 along G⁻¹ 1, twice, because the first
-        # leaves rounding of the size of pixels that are far brighter than endmembers.
+        # The constant band adds its height squared to each Eᵀy; then the sum is moved to 1 along G⁻¹ 1, twice, because
+        # the first leaves rounding of the size of pixels that are far brighter than endmembers.
         spread = 0.0
         for j in range(plan.lifts.shape[0]):
             spread += plan.lifts[j]
@@ -191,7 +191,8 @@ SWEPT |= {key: SWEPT[path.other] for key, path in BY_SUPPORT.items()}
 
 @functools.cache
 def residual_writer(ops: Width) -> Any:
-    """Return ``write_residual(E, tile, results, line, first, count)``: ``y − E a`` in the unit of the scaled cube, nodata where masked.
+    """Return ``write_residual(E, tile, results, line, first, count)``: ``y − E a`` in the unit of the scaled cube,
+    nodata where masked.
 
     It comes last, as it leaves the residual in place of the tile's pixels.
     """
@@ -251,10 +252,11 @@ def least_of(values):
 
 @functools.cache
 def settle_function(team: Team) -> Any:
-    """Return ``settle(plan, a, w, terms, dark, kappa, delta, face, reduction_buffer)``, for a pixel with abundances a and duals w.
+    """Return ``settle(plan, a, w, terms, dark, kappa, delta, face, reduction_buffer)``, for a pixel with abundances a
+    and duals w.
 
-    It returns κ and δ: where the arguments do not certify the pixel, those from a face of the feasible set, if they are smaller
-    (`unmix.certificate.face_function`). ``dark`` says that the pixel is 0.
+    It returns κ and δ: where the arguments do not certify the pixel, those from a face of the feasible set, if they are
+    smaller (`unmix.certificate.face_function`). ``dark`` says that the pixel is 0.
     """
     bound_on_face = face_function(team)
 
@@ -264,13 +266,24 @@ def settle_function(team: Team) -> Any:
         if (kappa <= CERTIFIED and delta <= FARTHEST) or not bare <= CERTIFIED:
             return kappa, delta
         if dark and not plan.sum_to_one and least_of(plan.slopes) > 0.0 and bare == 0.0:
-            # All endmembers have a positive product with one vector of length 1, at least 1e-9 of their length: Σ 1e-39 a_j <= |E a| <=
+            # All endmembers have a positive product with one vector of length 1, at least 1e-9 of their length: Σ 1e-39
+            # a_j <= |E a| <=
             # |y|, and |y| is below 1e-150, since its square is 0.
             return 0.0, DARK
         distance, gap = bound_on_face(
-            plan.U, plan.norms, plan.sizes, plan.sum_to_one, a, w, terms[MULTIPLIER], terms[MARGIN], terms[SUM_ERROR],
-            plan.blur * terms[LEFT], face, reduction_buffer,
-        )  # fmt: skip
+            plan.U,
+            plan.norms,
+            plan.sizes,
+            plan.sum_to_one,
+            a,
+            w,
+            terms[MULTIPLIER],
+            terms[MARGIN],
+            terms[SUM_ERROR],
+            plan.blur * terms[LEFT],
+            face,
+            reduction_buffer,
+        )
         scale = terms[SCALE]
         by_gap = max(bare, (gap + terms[WORTH]) / scale * (2.0 * GAP_WEIGHT) / scale) if scale > 0.0 else bare
         return (by_gap if by_gap < kappa else kappa), (distance if distance < delta else delta)

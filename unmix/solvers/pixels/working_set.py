@@ -1,13 +1,14 @@
 """Active set search for many endmembers: price all, solve few.
 
-A pixel is a mixture of some dozen endmembers even where the library has hundreds. So the tableau (`unmix.solvers.pixels.active_set`)
-holds only a working set: the support, and the `CANDIDATES` columns with the largest duals. When no column of it may enter or leave, the
-duals of all columns are computed from the Gram matrix ("priced"), and those above the tolerance become the next candidates; if no
-dual is, the support is optimal. The objective falls with every round. Each round fills its tableau anew from the Gram matrix and sweeps
-it on the support, so rounding does not accumulate.
+A pixel is a mixture of some dozen endmembers even where the library has hundreds. So the tableau
+(`unmix.solvers.pixels.active_set`) holds only a working set: the support, and the `CANDIDATES` columns with the largest
+duals. When no column of it may enter or leave, the duals of all columns are computed from the Gram matrix ("priced"),
+and those above the tolerance become the next candidates; if no dual is, the support is optimal. The objective falls
+with every round. Each round fills its tableau anew from the Gram matrix and sweeps it on the support, so rounding does
+not accumulate.
 
-Any number of endmembers, of any rank: a column that depends on the support enters in exchange for another one. Under Σa = 1 the tableau
-has a row and a column of ones. Lanes are pixels, as in `active_set`; they do not interact.
+Any number of endmembers, of any rank: a column that depends on the support enters in exchange for another one. Under Σa
+= 1 the tableau has a row and a column of ones. Lanes are pixels, as in `active_set`; they do not interact.
 """
 
 import functools
@@ -19,8 +20,8 @@ from ...compiled.jit import Width, compiled
 from .active_set import DEPENDENT_COLUMN, Tableau, exchanges_of, pivots_function, row_of, sweep_function
 from .scalar import FREE, PASSIVE, STEPS_PER_ENDMEMBER
 
-# Columns that join the support in a round: 40, 45 and 60 us a pixel with 8, 16 and 32 at p = 240 (two cores), 80, 91 and 112 at p =
-# 500.
+# Columns that join the support in a round: 40, 45 and 60 us a pixel with 8, 16 and 32 at p = 240 (two cores), 80, 91
+# and 112 at p = 500.
 CANDIDATES = 8
 # The most columns of a working set, and rounds of a pixel; a pixel that needs more is not certified.
 MOST_MEMBERS, MOST_ROUNDS = 256, 100
@@ -54,10 +55,17 @@ def new_working_set(p: int, width: int) -> WorkingSet:
     """Allocate the scratch of a tile."""
     m = members_of(p)
     return WorkingSet(
-        np.empty((m, width), np.int64), np.empty((2, width), np.int64), np.empty((m, width)), np.empty((m, width)),
-        np.empty(width), np.empty(width), np.empty((1, width)),
-        np.empty(p), np.empty(CANDIDATES), np.empty(CANDIDATES, np.int64),
-    )  # fmt: skip
+        np.empty((m, width), np.int64),
+        np.empty((2, width), np.int64),
+        np.empty((m, width)),
+        np.empty((m, width)),
+        np.empty(width),
+        np.empty(width),
+        np.empty((1, width)),
+        np.empty(p),
+        np.empty(CANDIDATES),
+        np.empty(CANDIDATES, np.int64),
+    )
 
 
 @compiled

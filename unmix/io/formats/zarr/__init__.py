@@ -11,13 +11,14 @@ from ...remote.path import ZARR, ZARR_DOCUMENTS
 
 KIND = Kind(
     "Zarr",
-    "a folder, a folder on a server whose name ends in `.zarr`, or a ZIP archive, v2 or v3, sharded or not: an array with named axes "
+    "a folder, a folder on a server whose name ends in `.zarr`, or a ZIP archive, v2 or v3, sharded or not: an array "
+    "with named axes "
     "(xarray, GeoZarr, OME-Zarr: the finest level), or a group of arrays (y, x) of one size, a band each (EOPF); "
     "`--dataset /path`, or `/path:byx`, where there are several",
     "`wavelength` and `fwhm` beside the array; `stac_discovery`; `--wavelengths /path`",
     "`spatial:transform` and `proj:`, `grid_mapping`, or evenly spaced `x` and `y`",
     "as NetCDF; also in `_eopf_attrs`",
-)  # fmt: skip
+)
 # Most chunks of a store on a server whose versions are asked for.
 MOST_ASKED = 64
 ZIP = b"PK\x03\x04"

@@ -25,11 +25,13 @@ from ...remote.path import ZARR_DOCUMENTS
 DOCUMENTS = (*ZARR_DOCUMENTS, ".zattrs")
 # Bytes that checksums and the like add to a chunk.
 MOST_ADDED = 1024
-# Bytes of the largest file that is read where it is not known what it holds, and of the largest chunk of an array beside the cube.
+# Bytes of the largest file that is read where it is not known what it holds, and of the largest chunk of an array
+# beside the cube.
 LARGEST_FILE, LARGEST_BESIDE = 2**26, 2**26
 # Bytes of an index of a shard, and of a name of a band.
 LARGEST_INDEX, LONGEST_TEXT = 2**20, 2**12
-# Bytes of a block of zstd, and times that a chunk without its size may have of them beyond its own: a block need not be full.
+# Bytes of a block of zstd, and times that a chunk without its size may have of them beyond its own: a block need not be
+# full.
 ZSTD_BLOCK, MOST_BLOCKS = 2**17, 4
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -130,9 +132,11 @@ def bounded_codec(codec: Any, numbers: int, array: Any) -> Any:
     if isinstance(codec, ShardingCodec):
         numbers = math.prod(codec.chunk_shape)
         return ShardingCodec(
-            chunk_shape=codec.chunk_shape, codecs=[bounded_codec(one, numbers, array) for one in codec.codecs],
-            index_codecs=codec.index_codecs, index_location=codec.index_location,
-        )  # fmt: skip
+            chunk_shape=codec.chunk_shape,
+            codecs=[bounded_codec(one, numbers, array) for one in codec.codecs],
+            index_codecs=codec.index_codecs,
+            index_location=codec.index_location,
+        )
     most = numbers * width_of_type(array) + MOST_ADDED
     if isinstance(codec, BytesBytesCodec):
         return Inflater(codec, most)
@@ -202,7 +206,8 @@ class InflaterV2:
 
 
 def inflated(name: str, config: dict[str, Any], packed: Any, most: int) -> bytes | None:
-    """Return what a chunk inflates to, or None where its codec may do so, as it inflates to no more than ``most`` bytes.
+    """Return what a chunk inflates to, or None where its codec may do so, as it inflates to no more than ``most``
+    bytes.
 
     Raises
     ------

@@ -1,6 +1,7 @@
 """Find the cube in a Zarr store: which arrays hold it, and what each of their axes is.
 
-Read what a Zarr store says of a cube, as `unmix.io.formats.cf` has it for every format, and count the chunks that it has.
+Read what a Zarr store says of a cube, as `unmix.io.formats.cf` has it for every format, and count the chunks that it
+has.
 """
 
 import base64
@@ -51,7 +52,8 @@ def describe_cube(cube: ZarrCube, store: Store, wavelengths: str | None) -> None
     warn_of_missing_chunks(cube, store)
     if isinstance(store.root, zarr.Array) and beside.axes:
         cube.problems.append(
-            f"{cube.path}: is an array by its own path, so that nothing beside it is read, such as wavelengths; name the store, and "
+            f"{cube.path}: is an array by its own path, so that nothing beside it is read, such as wavelengths; name "
+            "the store, and "
             "the array with `dataset`"
         )
 
@@ -97,7 +99,8 @@ def warn_of_missing_chunks(cube: ZarrCube, store: Store) -> None:
         if is_missing or every > MOST_COUNTED or (there := store.count(name)) >= every:
             continue
         cube.problems.append(
-            f"{cube.path}: {every - there} of {every} chunks of /{name} are not there, and count as {blank or 0}; if that is no data, "
+            f"{cube.path}: {every - there} of {every} chunks of /{name} are not there, and count as {blank or 0}; if "
+            "that is no data, "
             f"say so with `nodata` {blank or 0}"
         )
 
@@ -248,7 +251,8 @@ def axes_of(store: Store, array: Any, given: str) -> str:
     Raises
     ------
     CubeError
-        Where they have no names, or other ones, and none are given; or it has not three axes, or other ones of more than one place.
+        Where they have no names, or other ones, and none are given; or it has not three axes, or other ones of more
+        than one place.
     """
     name = f"/{brief(store.name_of(array)) if store.name_of(array) else ''}"
     if type_read(array) is None:

@@ -29,12 +29,36 @@ from ..cf import type_of_attribute
 from ..header import MOST_BANDS
 from .bounded import NotPlain, PlainArchive, PlainFolder, bounded
 
-# Codecs of arrays that are read. Some of numcodecs run what a chunk says, such as pickle, and old versions hold none of them back.
-CODECS = frozenset({
-    "bytes", "transpose", "sharding_indexed", "gzip", "zlib", "zstd", "blosc", "lz4", "bz2", "lzma", "shuffle", "delta",
-    "crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3", "fixedscaleoffset", "quantize", "bitround", "packbits", "astype",
-    "vlen-utf8", "string",
-})  # fmt: skip
+# Codecs of arrays that are read. Some of numcodecs run what a chunk says, such as pickle, and old versions hold none of
+# them back.
+CODECS = frozenset(
+    {
+        "bytes",
+        "transpose",
+        "sharding_indexed",
+        "gzip",
+        "zlib",
+        "zstd",
+        "blosc",
+        "lz4",
+        "bz2",
+        "lzma",
+        "shuffle",
+        "delta",
+        "crc32c",
+        "crc32",
+        "adler32",
+        "fletcher32",
+        "jenkins_lookup3",
+        "fixedscaleoffset",
+        "quantize",
+        "bitround",
+        "packbits",
+        "astype",
+        "vlen-utf8",
+        "string",
+    }
+)
 
 
 class Store:
@@ -104,7 +128,8 @@ class Store:
         for codec in codecs_of(found) if isinstance(found, zarr.Array) else ():
             if codec not in CODECS:
                 raise CubeError(
-                    f"{self.path}: /{brief(self.name_of(found) or '.')} is coded by '{brief(codec)}', which unmix does not read"
+                    f"{self.path}: /{brief(self.name_of(found) or '.')} is coded by '{brief(codec)}', which unmix does "
+                    "not read"
                 )
         return bounded(found) if isinstance(found, zarr.Array) else found
 
@@ -160,7 +185,8 @@ class Store:
             with contextlib.suppress(Exception):
                 return {name for name, _ in group.members()}
         raise CubeError(
-            f"{self.path}: the server does not list what is in the store, and it has no consolidated metadata; name the array with "
+            f"{self.path}: the server does not list what is in the store, and it has no consolidated metadata; name "
+            "the array with "
             "`dataset`"
         )
 
@@ -298,12 +324,14 @@ class ZarrCube(Cube):
 
 
 def cube_of(store: Store, slabs: list[Slab]) -> ZarrCube:
-    """Return the cube of some arrays, all of one size and type; read as it is stored, or inflated once where chunks hold many lines.
+    """Return the cube of some arrays, all of one size and type; read as it is stored, or inflated once where chunks
+    hold many lines.
 
     Raises
     ------
     CubeError
-        Where it is empty, has too many bands, is of a type that is not read, or has chunks that are too large or too small.
+        Where it is empty, has too many bands, is of a type that is not read, or has chunks that are too large or too
+        small.
     """
     path, first, bands = store.path, slabs[0], sum(slab.length("b") for slab in slabs)
     lines, samples, dtype = first.length("y"), first.length("x"), type_read(first.array)

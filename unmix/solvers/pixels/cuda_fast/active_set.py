@@ -4,16 +4,17 @@ Every lane of a group holds a few rows of the tableau
 
     T = [[G, f], [fᵀ, ·]]  swept on the support (fcls: also on the row of ones, which never leaves and is not stored),
 
-in which a pivot makes a column enter or leave; the last column then holds the abundances of the support and the duals of
-the rest. A group takes a run of neighbouring pixels: the first starts cold, every other one from the tableau of the pixel
-before, so that its first support costs one product instead of a pivot per column. Rounding accumulates along a run: where it may
-matter, abundances are refined, or the next pixel starts cold (`REFINED_ABOVE`).
+in which a pivot makes a column enter or leave; the last column then holds the abundances of the support and the duals
+of the rest. A group takes a run of neighbouring pixels: the first starts cold, every other one from the tableau of the
+pixel before, so that its first support costs one product instead of a pivot per column. Rounding accumulates along a
+run: where it may matter, abundances are refined, or the next pixel starts cold (`REFINED_ABOVE`).
 
 All of T is in registers because no index is a run-time value: the diagonal is stored apart, the entry of a row in the
-pivot's column is read from the pivot's row by symmetry, and the pivot's row holds ``d − s`` in its own place, so that one
-multiplication and addition serves every entry of T alike. That loses digits if d is large; columns of unit length keep d within 1
-for those that enter (with E in radiance units it cost eight digits). Pixels are scaled by their |y|, so a dual is compared with
-the tolerance as it is. Which column enters or leaves is decided by integer keys, made of the upper bits of a float64.
+pivot's column is read from the pivot's row by symmetry, and the pivot's row holds ``d − s`` in its own place, so that
+one multiplication and addition serves every entry of T alike. That loses digits if d is large; columns of unit length
+keep d within 1 for those that enter (with E in radiance units it cost eight digits). Pixels are scaled by their |y|, so
+a dual is compared with the tolerance as it is. Which column enters or leaves is decided by integer keys, made of the
+upper bits of a float64.
 """
 
 from typing import Any, NamedTuple
@@ -27,7 +28,8 @@ from ..inverse_update import DEPENDENT_COLUMN
 MOST_ENDMEMBERS = 32
 # States of a row.
 FREE, IN, BARRED, NO_ROW = 0, 1, 2, 3
-# A key has this bit if its row must leave; below it are the rank of a size (`rank_of`) and, in the last six bits, 63 less the row.
+# A key has this bit if its row must leave; below it are the rank of a size (`rank_of`) and, in the last six bits, 63
+# less the row.
 LEAVING = 1 << 30
 ROW = 63
 WARP = 32
@@ -36,8 +38,9 @@ WARP = 32
 class Group(NamedTuple):
     """How a warp shares out its pixels.
 
-    ``lanes`` per pixel; ``rows`` of the tableau per lane; ``run``, the pixels that a group solves in turn, each from the tableau
-    before, beginning at fixed samples of a line; the most ``registers`` of a thread, None for as many as the compiler takes.
+    ``lanes`` per pixel; ``rows`` of the tableau per lane; ``run``, the pixels that a group solves in turn, each from
+    the tableau before, beginning at fixed samples of a line; the most ``registers`` of a thread, None for as many as
+    the compiler takes.
     """
 
     lanes: int
@@ -56,11 +59,11 @@ def group_for(p: int) -> Group:
     return next(group for most, group in GROUPS if p <= most)
 
 
-# A column enters with 1/d times the rounding errors, where d is the share of its square that the support does not explain. From
-# REFINED_FROM of cond(E) on, the sum of 1/d over the columns that entered since a run began cold decides: above REFINED_ABOVE,
-# abundances are refined by the residual of their equations; above SPOILT_ABOVE, the next pixel starts cold. Salinas-A, p = 25, fcls
-# (1/d up to 1200 in the scene, to 10 000 in dense mixtures): δ is above 1e-6 in 0.02 % and 0 % of the pixels; without, in 0.1 % and
-# 40 %.
+# A column enters with 1/d times the rounding errors, where d is the share of its square that the support does not
+# explain. From REFINED_FROM of cond(E) on, the sum of 1/d over the columns that entered since a run began cold decides:
+# above REFINED_ABOVE, abundances are refined by the residual of their equations; above SPOILT_ABOVE, the next pixel
+# starts cold. Salinas-A, p = 25, fcls (1/d up to 1200 in the scene, to 10 000 in dense mixtures): δ is above 1e-6 in
+# 0.02 % and 0 % of the pixels; without, in 0.1 % and 40 %.
 REFINED_FROM, REFINED_ABOVE, SPOILT_ABOVE = 1e3, 4096.0, 1e7
 GROUPS = (
     (4, Group(2, 2, 4, 128)),
@@ -98,8 +101,9 @@ def pivot_width(p: int) -> int:
 def search_function(p: int, sum_to_one: bool, refines: bool) -> Any:
     """Return ``search``, which finds the abundances of a warp's pixels by pivots on the tableau.
 
-    With ``refines`` it adds to the abundances, where rounding may have grown (`REFINED_ABOVE`), the tableau's answer to the residual of
-    their equations, and searches on from there: their error is then that of the residual, not that of the tableau.
+    With ``refines`` it adds to the abundances, where rounding may have grown (`REFINED_ABOVE`), the tableau's answer to
+    the residual of their equations, and searches on from there: their error is then that of the residual, not that of
+    the tableau.
     """
     lanes, rows, run, _ = group_for(p)
     attempts = 2 if refines else 1
@@ -139,7 +143,8 @@ def search_function(p: int, sum_to_one: bool, refines: bool) -> Any:
         key = int32(-(2**31) + ROW)
         for r in range(rows):
             if first_row + r < p:
-                # In units of the pixel. A float64's upper half sorts as an integer if negative ones have their other bits inverted.
+                # In units of the pixel. A float64's upper half sorts as an integer if negative ones have their other
+                # bits inverted.
                 length = unit * norms[first_row + r]
                 upper = int32(cuda.libdevice.double2hiint((2.0 * scaled_f[r] - length) * length))
                 high = int32(upper ^ int32(int32(upper >> 31) & 0x7FFFFFFF))
@@ -150,8 +155,8 @@ def search_function(p: int, sum_to_one: bool, refines: bool) -> Any:
     def search(U, norms, weights, tolerance, f, scale, shared, rest, steps, line, start, samples):
         """Replace ``Eᵀy`` in ``f`` by the abundances, for the warp's pixels from sample ``start`` of a line.
 
-        ``U`` is the address of ``EᵀE`` for columns of unit length, ``norms`` and ``weights`` are |e| and 1/|e|; a pixel whose
-        ``scale`` is 0 is masked and skipped. The warp's pivot rows are stored in ``shared`` from ``rest`` on.
+        ``U`` is the address of ``EᵀE`` for columns of unit length, ``norms`` and ``weights`` are |e| and 1/|e|; a pixel
+        whose ``scale`` is 0 is masked and skipped. The warp's pivot rows are stored in ``shared`` from ``rest`` on.
         """
         T = cuda.local.array(shape, float64)
         D = cuda.local.array(rows, float64)  # the diagonal
@@ -188,8 +193,8 @@ def search_function(p: int, sum_to_one: bool, refines: bool) -> Any:
                     state[r] = FREE if first_row + r < p else NO_ROW
                     V[r] = 0.0
                     D[r] = 1.0
-                # In all loops over T, columns are the outer loop: otherwise the compiler does not unroll both, and only an array that
-                # is indexed by constants stays in registers.
+                # In all loops over T, columns are the outer loop: otherwise the compiler does not unroll both, and only
+                # an array that is indexed by constants stays in registers.
                 for j in range(p):
                     for r in range(rows):
                         T[r, j] = load_double(column_of(U, first_row + r) + 8 * p * j)
@@ -233,7 +238,8 @@ def search_function(p: int, sum_to_one: bool, refines: bool) -> Any:
                         for r in range(rows):
                             g[r] -= load_double(column_of(U, first_row + r) + 8 * p * j) * across
                     if sum_to_one:
-                        # Less the multiplier's part, the residual is near 0; the tableau's answer to that part would be rounding alone.
+                        # Less the multiplier's part, the residual is near 0; the tableau's answer to that part would be
+                        # rounding alone.
                         total, slope = 0.0, 0.0
                         for r in range(rows):
                             total += weight[r] * A[r]

@@ -1,8 +1,10 @@
-"""The fast path on a GPU, up to 32 endmembers: three kernels a block, in each of which a warp takes neighbouring pixels.
+"""The fast path on a GPU, up to 32 endmembers: three kernels a block, in each of which a warp takes neighbouring
+pixels.
 
-`project` computes ``Eᵀy`` from the stored pixels, `search` finds the abundances, and `certify` reads the pixels again and certifies
-them. (One kernel for all three reads the pixels once instead of twice, but needs the registers of the part that needs most, so that
-8 warps are resident where 24 could be: 4.8 ms instead of 2.4 for 4 million pixels at p = 3.)
+`project` computes ``Eᵀy`` from the stored pixels, `search` finds the abundances, and `certify` reads the pixels again
+and certifies them. (One kernel for all three reads the pixels once instead of twice, but needs the registers of the
+part that needs most, so that 8 warps are resident where 24 could be: 4.8 ms instead of 2.4 for 4 million pixels at p =
+3.)
 """
 
 import functools
@@ -33,12 +35,13 @@ from .projection import (
 from .verdict import verdict_function
 
 WARPS = 2
-# Parts of a block that are solved concurrently, so that the last warps of one part's kernel overlap the first of another's: 111 000
-# pixels on an H100 from 0.101 / 0.203 / 0.252 / 0.469 ms to 0.099 / 0.183 / 0.236 / 0.411 (p = 3 / 9 / 15 / 25), 4 million the same.
+# Parts of a block that are solved concurrently, so that the last warps of one part's kernel overlap the first of
+# another's: 111 000 pixels on an H100 from 0.101 / 0.203 / 0.252 / 0.469 ms to 0.099 / 0.183 / 0.236 / 0.411 (p = 3 / 9
+# / 15 / 25), 4 million the same.
 PARTS = 4
-# Bounds on the registers per thread of the certificate, for p up to `FEW_ENDMEMBERS` (True) and above (False); fewer registers let
-# more warps be resident. Compared with no bound, 4 million pixels, H200: from 2.4 ms to 1.9 at p = 9, from 4.2 to 3.7 at p = 25. The
-# search has its own (`GROUPS`).
+# Bounds on the registers per thread of the certificate, for p up to `FEW_ENDMEMBERS` (True) and above (False); fewer
+# registers let more warps be resident. Compared with no bound, 4 million pixels, H200: from 2.4 ms to 1.9 at p = 9,
+# from 4.2 to 3.7 at p = 25. The search has its own (`GROUPS`).
 FEW_ENDMEMBERS = 16
 CERTIFY_REGISTERS = {True: 96, False: 128}
 # cond(E) above which pixels are certified again by their own columns (`judge`): below it no δ comes near 1e-6.
@@ -110,8 +113,20 @@ def search_kernel(p: int, sum_to_one: bool, refines: bool) -> Any:
         lines, samples = steps.shape
         line, start = stretch_of_block(samples, stretch)
         if line < lines:
-            search(plan.U, plan.norms, plan.weights, plan.tolerance, work.a, work.scale, shared,
-                   cuda.threadIdx.x // 32 * doubles_of_warp, steps, line, start, samples)  # fmt: skip
+            search(
+                plan.U,
+                plan.norms,
+                plan.weights,
+                plan.tolerance,
+                work.a,
+                work.scale,
+                shared,
+                cuda.threadIdx.x // 32 * doubles_of_warp,
+                steps,
+                line,
+                start,
+                samples,
+            )
 
     return search_block
 
@@ -130,7 +145,8 @@ def certify_kernel(
     duals_too: bool,
     penalised: bool,
 ) -> Any:
-    """Return the kernel that certifies every pixel, from the stored pixel, E and the abundances alone, and writes the results.
+    """Return the kernel that certifies every pixel, from the stored pixel, E and the abundances alone, and writes the
+    results.
 
     With ``duals_too`` it leaves the duals and |y − E a| of the pixels that it does not settle in the work arrays.
     """
@@ -235,16 +251,26 @@ class FastSolver:
         self.U = cuda.to_device(np.ascontiguousarray(problem.unit_gram))
         vectors = problem.norms, 1.0 / problem.norms, problem.sizes, 1.0 / np.where(scales > 0.0, scales, np.inf)
         self.plan = FastPlan(
-            address_on_gpu(self.E), address_on_gpu(self.U), *map(cuda.to_device, vectors), float(problem.curvature), longest,
-            float(problem.height**2), float(problem.norms.max()) if self.sum_to_one else float(np.finfo(float).tiny),
-            float(shift @ shift), float(problem.dual_tolerance), L, self.penalty_of(problem.penalty),
-        )  # fmt: skip
+            address_on_gpu(self.E),
+            address_on_gpu(self.U),
+            *map(cuda.to_device, vectors),
+            float(problem.curvature),
+            longest,
+            float(problem.height**2),
+            float(problem.norms.max()) if self.sum_to_one else float(np.finfo(float).tiny),
+            float(shift @ shift),
+            float(problem.dual_tolerance),
+            L,
+            self.penalty_of(problem.penalty),
+        )
         self.judge: Any = Judge(problem, pixels, PARTS) if self.settles(problem) else None
         held = pixels if self.judge is not None else 1
         self.work = FastWork(
-            cuda.device_array((pixels, self.p), np.float64), *(cuda.device_array(pixels, np.float64) for _ in range(3)),
-            cuda.device_array((held, self.p), np.float64), cuda.device_array(held, np.float64),
-        )  # fmt: skip
+            cuda.device_array((pixels, self.p), np.float64),
+            *(cuda.device_array(pixels, np.float64) for _ in range(3)),
+            cuda.device_array((held, self.p), np.float64),
+            cuda.device_array(held, np.float64),
+        )
         self.forked = cuda.event()
         self.sides = [(cuda.stream(), cuda.event()) for _ in range(PARTS)]
 
@@ -261,9 +287,15 @@ class FastSolver:
         subtracted = shift if self.sum_to_one else np.zeros(L)
         self.bands = tuple(
             cuda.to_device(values)
-            for values in (chunks_in_use(index), used, by_lane(gain, index, float), by_lane(offset, index, float),
-                           by_lane(subtracted, index, float), by_lane(np.arange(L), index, np.int32))
-        )  # fmt: skip
+            for values in (
+                chunks_in_use(index),
+                used,
+                by_lane(gain, index, float),
+                by_lane(offset, index, float),
+                by_lane(subtracted, index, float),
+                by_lane(np.arange(L), index, np.int32),
+            )
+        )
 
     @staticmethod
     def penalty_of(penalty: np.ndarray) -> Any:
@@ -319,9 +351,17 @@ class FastSolver:
         values = raw.reshape(raw.size)[part.start * by_line :]
         *per_band, shift, rows = self.bands
         stored = StoredBlock(
-            values, address_on_gpu(values), by_line, by_sample, by_band, bands, *per_band, address_on_gpu(shift),
-            float(self.nodata), rows,
-        )  # fmt: skip
+            values,
+            address_on_gpu(values),
+            by_line,
+            by_sample,
+            by_band,
+            bands,
+            *per_band,
+            address_on_gpu(shift),
+            float(self.nodata),
+            rows,
+        )
         out = Results(**{name: array[part] if array.size else array for name, array in results.items()})
         return (kind, wide, self.plain, self.sum_to_one, self.holes), stored, out
 

@@ -1,7 +1,7 @@
 """κ and δ of pixels on a GPU from abundances and duals in memory, by the functions that the CPU uses.
 
-The fast path's own verdict bounds δ by the condition of all endmembers. Pixels that this leaves open are bounded here by the condition
-of the columns that they use (`unmix.certificate.face_function`), a warp for each.
+The fast path's own verdict bounds δ by the condition of all endmembers. Pixels that this leaves open are bounded here
+by the condition of the columns that they use (`unmix.certificate.face_function`), a warp for each.
 """
 
 import functools
@@ -18,12 +18,12 @@ from ....compiled.warp import team_of
 from ..scalar import Plan
 from ..tile import SOLVED, settle_function
 
-# Threads of a block that bounds a pixel; the most such blocks for each multiprocessor, its shared memory for them, and what a block
-# takes of it for its buffer and the system, in bytes.
+# Threads of a block that bounds a pixel; the most such blocks for each multiprocessor, its shared memory for them, and
+# what a block takes of it for its buffer and the system, in bytes.
 WARP = 4 if SIMULATED else 32
 BLOCKS, SHARED, BUFFERS = 32, 220_000, 1600
-# The most columns of a face, whose factors lie in shared memory first (in global memory 240 spectra took 134 ns a pixel), and for the
-# pixels that need more in global memory. Supports of mixtures of 948 minerals have up to 53.
+# The most columns of a face, whose factors lie in shared memory first (in global memory 240 spectra took 134 ns a
+# pixel), and for the pixels that need more in global memory. Supports of mixtures of 948 minerals have up to 53.
 IN_SHARED, MOST_COLUMNS = 40, 96
 
 
@@ -58,8 +58,8 @@ def list_open(found, state, kappa, delta):
 def verdict_kernel() -> Any:
     """Return the kernel that computes κ, δ and the terms of open pixels, one thread each.
 
-    Its arguments are `Plan`, `FastWork` with an axis of length 1 after ``a`` and ``w``, the terms (N, 7, 1), `Open` and the results of
-    the block.
+    Its arguments are `Plan`, `FastWork` with an axis of length 1 after ``a`` and ``w``, the terms (N, 7, 1), `Open` and
+    the results of the block.
     """
     verdict = verdict_function(ONE)
 
@@ -98,8 +98,8 @@ def verdict_kernel() -> Any:
 def face_kernel(most: int) -> Any:
     """Return the kernel that bounds κ and δ of the open pixels by a face, a block of threads for each.
 
-    Its arguments are those of `verdict_kernel`, with a `Face` whose arrays have an axis for the blocks before the list; the factors
-    of ``most`` columns lie in shared memory, unless it is 0.
+    Its arguments are those of `verdict_kernel`, with a `Face` whose arrays have an axis for the blocks before the list;
+    the factors of ``most`` columns lie in shared memory, unless it is 0.
     """
     settle = settle_function(team_of(WARP))
     buffer_size, shared, length, shape = 2 * WARP, most > 0, max(most, 1), (max(most, 1), most + 1)
@@ -112,9 +112,11 @@ def face_kernel(most: int) -> Any:
         columns = cuda.shared.array(length, int64)
         row = cuda.shared.array(length, float64)
         face = Face(
-            columns if shared else faces.columns[block], faces.inside[block], in_shared if shared else faces.factors[block],
+            columns if shared else faces.columns[block],
+            faces.inside[block],
+            in_shared if shared else faces.factors[block],
             row if shared else faces.row[block],
-        )  # fmt: skip
+        )
         samples = out.state.shape[1]
         for i in range(block, found.count[0], cuda.gridDim.x):
             n = found.pixels[i]
@@ -122,9 +124,16 @@ def face_kernel(most: int) -> Any:
             if is_settled(out.kappa[line, sample], out.delta[line, sample]):
                 continue
             kappa, delta = settle(
-                plan, work.a[n, :p, 0], work.w[n, :p, 0], terms[n, :, 0], work.length[n] == 0.0, out.kappa[line, sample],
-                out.delta[line, sample], face, reduction_buffer,
-            )  # fmt: skip
+                plan,
+                work.a[n, :p, 0],
+                work.w[n, :p, 0],
+                terms[n, :, 0],
+                work.length[n] == 0.0,
+                out.kappa[line, sample],
+                out.delta[line, sample],
+                face,
+                reduction_buffer,
+            )
             cuda.syncthreads()
             if cuda.threadIdx.x == 0:
                 out.kappa[line, sample], out.delta[line, sample] = kappa, delta

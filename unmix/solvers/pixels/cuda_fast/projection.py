@@ -1,10 +1,10 @@
 """Compute ``Eᵀy`` from stored pixels, and the residual and the duals from the abundances: matrix products by a warp.
 
-A warp takes a tile of 16 pixels of a line, and the bands in chunks of 32. Lane ``4 g + q`` holds the pixels g and g + 8 of a tile and
-the bands ``8 q`` to ``8 q + 7`` of a chunk. The order of the sum over the bands is free: in this one a lane's values are adjacent in a
-BIP file and go into the product without passing through shared memory. E is stored in the order in which lanes read it
-(`lane_order`), and is read through the L1 cache. Bands that are not in use are zero in E and in the pixel, so every sum is the same
-whatever the interleave.
+A warp takes a tile of 16 pixels of a line, and the bands in chunks of 32. Lane ``4 g + q`` holds the pixels g and g + 8
+of a tile and the bands ``8 q`` to ``8 q + 7`` of a chunk. The order of the sum over the bands is free: in this one a
+lane's values are adjacent in a BIP file and go into the product without passing through shared memory. E is stored in
+the order in which lanes read it (`lane_order`), and is read through the L1 cache. Bands that are not in use are zero in
+E and in the pixel, so every sum is the same whatever the interleave.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +17,8 @@ from ....compiled.ptx import load_double, load_pair, load_words, multiply_half, 
 from ..tile import NODATA
 
 CHUNK = 32
-# Pixels of a tile. Two tiles at once would share every read of E, but need too many registers: 2-12 % slower from p = 9 on.
+# Pixels of a tile. Two tiles at once would share every read of E, but need too many registers: 2-12 % slower from p = 9
+# on.
 PIXELS = 16
 ROWS = 2  # pixels of a tile that a lane holds
 
@@ -76,7 +77,8 @@ def chunks_in_use(index: np.ndarray) -> np.ndarray:
 
 
 def lane_order(E: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Return E in the lanes' reading order: ``[chunk, pair of bands, eight endmembers, endmember, q, band of the pair]``; float64.
+    """Return E in the lanes' reading order: ``[chunk, pair of bands, eight endmembers, endmember, q, band of the
+    pair]``; float64.
 
     Parameters
     ----------
@@ -101,10 +103,11 @@ def by_lane(values: np.ndarray, index: np.ndarray, kind: Any) -> np.ndarray:
 
 
 def wide_values(signed: bool) -> tuple[Any, Any]:
-    """Return ``fetch`` and ``value`` for 16-bit BIP cubes, which read eight values at a time, from multiples of 16 bytes.
+    """Return ``fetch`` and ``value`` for 16-bit BIP cubes, which read eight values at a time, from multiples of 16
+    bytes.
 
-    A conversion to float64 takes four times as long as an addition (an H100 does 16 a clock). Instead, the value is put into the low
-    bits of 2⁵², which is then subtracted.
+    A conversion to float64 takes four times as long as an addition (an H100 does 16 a clock). Instead, the value is put
+    into the low bits of 2⁵², which is then subtracted.
     """
     flip = 0x80008000 if signed else 0
     base = 2.0**52 + (2**15 if signed else 0)
@@ -191,7 +194,8 @@ def spectra_functions(
     """
     fetch, value = wide_values(kind == "int16") if wide else (fetch_each, value_each)
     product, product_twice = (multiply_halves, multiply_halves_twice) if half else (multiply_matrices, multiply_twice)
-    # Blocks of eight columns: of E, and of E with the mean endmember (needed for |y| from |y − ē|); groups of four columns of E.
+    # Blocks of eight columns: of E, and of E with the mean endmember (needed for |y| from |y − ē|); groups of four
+    # columns of E.
     dual_blocks, blocks, quads = -(-p // 8), -(-(p + centred) // 8), -(-p // 4)
     words = 4 if wide else 8
     held_type = np.dtype(np.uint32 if wide else kind)
@@ -232,7 +236,8 @@ def spectra_functions(
 
     @on_gpu
     def project(stored, plan, offsets, squares, means, lost, f, first, pixels):
-        """Compute ``Eᵀy`` of a tile into ``f[first:]``, and this lane's part of ``|y|²`` and of the number of missing values.
+        """Compute ``Eᵀy`` of a tile into ``f[first:]``, and this lane's part of ``|y|²`` and of the number of missing
+        values.
 
         With ``centred`` the product with the mean endmember goes into ``means`` of the lane that `mean_lane` returns.
         """

@@ -1,8 +1,8 @@
-"""Solve blocks with more than 32 endmembers on a GPU: products by the fast path's kernels, 31 columns at a time; search by a warp a
-pixel.
+"""Solve blocks with more than 32 endmembers on a GPU: products by the fast path's kernels, 31 columns at a time; search
+by a warp a pixel.
 
-Five kernels for each part of a block: ``Eᵀy``; the search; the residual, from the stored pixel, E and the support alone; its duals, by
-the same kernel as ``Eᵀy``; and the certificate.
+Five kernels for each part of a block: ``Eᵀy``; the search; the residual, from the stored pixel, E and the support
+alone; its duals, by the same kernel as ``Eᵀy``; and the certificate.
 """
 
 import functools
@@ -25,7 +25,8 @@ from .tableau import WARP, in_lane_order
 
 # Columns of a product: with the mean endmember they make the 32 that the fast path's kernel holds.
 COLUMNS = 31
-# Bands whose residual a lane computes at a time, to have that many loads under way: one at a time took four times as long.
+# Bands whose residual a lane computes at a time, to have that many loads under way: one at a time took four times as
+# long.
 BANDS_AT_ONCE = 8
 # Most pixels that are solved at a time: with 500 spectra of 224 bands these need 1.5 GiB.
 MOST_PIXELS = 131072
@@ -33,10 +34,12 @@ MOST_PIXELS = 131072
 
 @functools.cache
 def long_residual_kernel() -> Any:
-    """Return the kernel that computes ``y − E a`` of each pixel, a warp for each, from the stored pixel and the support of a.
+    """Return the kernel that computes ``y − E a`` of each pixel, a warp for each, from the stored pixel and the support
+    of a.
 
-    Its arguments are `StoredBlock`, the bands in use with their gain, offset and shift (L,), E's columns (p, L, filled up with zeros to
-    a multiple of ``WARP * BANDS_AT_ONCE``), `Found`, the residuals (N, L), the state, the results' residual and the number of pixels.
+    Its arguments are `StoredBlock`, the bands in use with their gain, offset and shift (L,), E's columns (p, L, filled
+    up with zeros to a multiple of ``WARP * BANDS_AT_ONCE``), `Found`, the residuals (N, L), the state, the results'
+    residual and the number of pixels.
     """
 
     @cuda_kernel
@@ -172,9 +175,18 @@ class ManySolver(FastSolver):
         square = float(shift @ shift) if lift > 0.0 else 0.0
         # Fields that only the search and the certificate read stay empty.
         plan = FastPlan(
-            address_on_gpu(columns), 0, *[zeros] * 4, 0.0, 0.0, lift, least, square, 0.0, len(problem.E),
+            address_on_gpu(columns),
+            0,
+            *[zeros] * 4,
+            0.0,
+            0.0,
+            lift,
+            least,
+            square,
+            0.0,
+            len(problem.E),
             to_gpu(penalty),
-        )  # fmt: skip
+        )
         return columns, plan
 
     @staticmethod

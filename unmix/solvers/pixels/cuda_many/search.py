@@ -1,7 +1,8 @@
 """Active set search on a working set (`unmix.solvers.pixels.working_set`), a warp for each pixel.
 
-All lanes agree on each decision by one 32-bit key, so no branch diverges. A library that fits a tableau in registers is its own working
-set, and one round is enough. With a larger one, a pixel that needs more columns than a stage has room for is left to the next.
+All lanes agree on each decision by one 32-bit key, so no branch diverges. A library that fits a tableau in registers is
+its own working set, and one round is enough. With a larger one, a pixel that needs more columns than a stage has room
+for is left to the next.
 """
 
 import functools
@@ -30,7 +31,8 @@ WHOLE = (Stage(40, "tiles", 128, 16), Stage(48, "tiles", 160, 12))
 # A pivot below this may have cost the digits of a whole library's tableau: the next round prices it afresh.
 SMALL_PIVOT = 1e-4
 MOST_MEMBERS = STAGES[-1].most
-# A key has this bit if its place must leave; below it are the rank of a size and, in the last eight bits, 255 less the place.
+# A key has this bit if its place must leave; below it are the rank of a size and, in the last eight bits, 255 less the
+# place.
 LEAVING, PLACE = 1 << 30, 255
 
 
@@ -189,7 +191,8 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
 
     @on_gpu
     def swap_for(T, row, feasible, state, k, d, dual, columns):
-        """Return the place that leaves in exchange for place k, which depends on the support, and move to where it is 0; or −1.
+        """Return the place that leaves in exchange for place k, which depends on the support, and move to where it is
+        0; or −1.
 
         See `unmix.solvers.pixels.active_set.exchange`; d is the pivot of place k.
         """
@@ -247,7 +250,8 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
 
     @on_gpu
     def search_set(T, D, inverses, b, feasible, state, row, first, k, library, columns):
-        """Sweep on k places from ``first`` on and run Lawson-Hanson; return the steps and the smallest pivot of those that entered.
+        """Sweep on k places from ``first`` on and run Lawson-Hanson; return the steps and the smallest pivot of those
+        that entered.
 
         The pivot is in one place of the code: in four it did not fit the cache of instructions.
         """
@@ -325,10 +329,11 @@ def stages_for(columns: int) -> tuple[tuple[Stage, ...], bool]:
 
 @functools.cache
 def search_kernel(sum_to_one: bool, stage: Stage, whole: bool, first: bool, half: bool) -> Any:
-    """Return the kernel of one stage, which replaces ``Eᵀy`` by the abundances: the ``first`` takes all pixels, later ones those that
-    ran out of room. ``whole`` is as in `stages_for`, ``half`` as in `tableau_functions`.
+    """Return the kernel of one stage, which replaces ``Eᵀy`` by the abundances: the ``first`` takes all pixels, later
+    ones those that ran out of room. ``whole`` is as in `stages_for`, ``half`` as in `tableau_functions`.
 
-    Arguments: `Library`, `SearchResults`, the number of pixels, and for the last stage the tableaux in global memory (blocks, m, m).
+    Arguments: `Library`, `SearchResults`, the number of pixels, and for the last stage the tableaux in global memory
+    (blocks, m, m).
     """
     begin, fill, fill_whole, search_set, keep_support, value_at = warp_functions(stage, sum_to_one, half)
     most, ones, last, per_lane = stage.most, 1 if sum_to_one else 0, stage == STAGES[-1], stage.per_lane

@@ -1,10 +1,11 @@
 """The tableau of a working set on a GPU, a warp for each pixel.
 
-Up to 64 columns it lies in the registers of the warp, as the tiles of 8 × 8 that a matrix product leaves there; a pivot is such a
-product with one column of numbers and three of zeros. So only the pivot's row goes through shared memory, eight values a lane: with a
-column a lane, where every lane needs all 32 values, a pivot took three times as long. The tableau is symmetric: a warp holds the tiles
-on and above the diagonal. Larger tableaux lie in global memory; there a lane works on the columns lane, lane + 32, … The diagonal D
-is stored apart, and the tableau's own diagonal has no meaning: so no run-time index into registers is needed for it.
+Up to 64 columns it lies in the registers of the warp, as the tiles of 8 × 8 that a matrix product leaves there; a pivot
+is such a product with one column of numbers and three of zeros. So only the pivot's row goes through shared memory,
+eight values a lane: with a column a lane, where every lane needs all 32 values, a pivot took three times as long. The
+tableau is symmetric: a warp holds the tiles on and above the diagonal. Larger tableaux lie in global memory; there a
+lane works on the columns lane, lane + 32, … The diagonal D is stored apart, and the tableau's own diagonal has no
+meaning: so no run-time index into registers is needed for it.
 """
 
 import functools

@@ -1,8 +1,8 @@
 """Compute the totals of a run, and the stored results, on the GPU where the results are.
 
-On the host counting and checking took longer than all reading, copying and writing together (10 million pixels: 0.34 s against 0.20),
-and κ, δ, steps and states crossed the bus for them alone. A block of which pixels are solved again is counted on the host
-(`unmix.summary`).
+On the host counting and checking took longer than all reading, copying and writing together (10 million pixels: 0.34 s
+against 0.20), and κ, δ, steps and states crossed the bus for them alone. A block of which pixels are solved again is
+counted on the host (`unmix.summary`).
 
 Encode the stored results of a block on the GPU: 16-bit integers for values, and the CRC-32 of every line.
 """
@@ -52,8 +52,9 @@ def encode_kernel() -> Any:
 def check_kernel() -> Any:
     """Return the kernel that computes the CRC-32 of lines; a block of threads per line.
 
-    A CRC is linear. Each thread takes every `THREADS`-th item: it advances its CRC by that many items (``stride``, four tables of a
-    byte each) before it adds the next. Finally it advances its CRC to the end of the line (``to_end``), and all are added.
+    A CRC is linear. Each thread takes every `THREADS`-th item: it advances its CRC by that many items (``stride``, four
+    tables of a byte each) before it adds the next. Finally it advances its CRC to the end of the line (``to_end``), and
+    all are added.
     """
 
     @cuda_kernel
@@ -165,8 +166,8 @@ class CountsOnGpu(NamedTuple):
 def most_steps(p: int) -> int:
     """Return the number of steps from which on they are counted together.
 
-    A search for p endmembers is given up at this number; with more than 330 endmembers it is 2000, since the counts are in the
-    shared memory of a block of threads.
+    A search for p endmembers is given up at this number; with more than 330 endmembers it is 2000, since the counts are
+    in the shared memory of a block of threads.
     """
     return min(STEPS_PER_ENDMEMBER * p + 20, 2000)
 
@@ -175,10 +176,17 @@ def count_shapes(lines: int, p: int) -> CountsOnGpu:
     """Return type and shape of each field of `CountsOnGpu`, for a block of ``lines``."""
     most, each = most_steps(p), (lines, p)
     return CountsOnGpu(
-        (np.int32, (lines, 4)), (np.float64, (lines, 4)), (np.int32, (lines, most + 1)), (np.int32, (lines, BINS)),
-        (np.int32, (lines, KAPPA_BINS)), (np.float64, each), (np.float64, each), (np.int32, each), (np.int32, each),
+        (np.int32, (lines, 4)),
+        (np.float64, (lines, 4)),
+        (np.int32, (lines, most + 1)),
+        (np.int32, (lines, BINS)),
+        (np.int32, (lines, KAPPA_BINS)),
+        (np.float64, each),
+        (np.float64, each),
+        (np.int32, each),
+        (np.int32, each),
         *((np.uint32, (lines,)),) * 3,
-    )  # fmt: skip
+    )
 
 
 @on_gpu
@@ -226,8 +234,27 @@ def count_kernel(p: int) -> Any:
     kinds, size = 4, last + 1
 
     @cuda_kernel
-    def count_block(state, kappa, delta, steps, abundance, rmse, relative, bits, kappa_bits, farthest, pixels, worst, histogram,
-                    misfit, kappas, sums, most, there, outside):  # fmt: skip
+    def count_block(
+        state,
+        kappa,
+        delta,
+        steps,
+        abundance,
+        rmse,
+        relative,
+        bits,
+        kappa_bits,
+        farthest,
+        pixels,
+        worst,
+        histogram,
+        misfit,
+        kappas,
+        sums,
+        most,
+        there,
+        outside,
+    ):
         kind_counts = cuda.shared.array(kinds, int32)
         step_counts = cuda.shared.array(size, int32)
         bin_counts = cuda.shared.array(BINS, int32)
@@ -317,9 +344,14 @@ class Counter:
     """
 
     def __init__(
-        self, p: int, samples: int, farthest: float, L: int = 0, steps: Mapping[str, tuple[float, float]] | None = None,
+        self,
+        p: int,
+        samples: int,
+        farthest: float,
+        L: int = 0,
+        steps: Mapping[str, tuple[float, float]] | None = None,
         shares: tuple[np.ndarray, float, float] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.farthest, self.steps = farthest, steps or {}
         self.kernel = count_kernel(p)
         self.shares = None if shares is None else (cuda.to_device(shares[0]), *shares[1:])

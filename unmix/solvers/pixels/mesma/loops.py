@@ -1,6 +1,7 @@
 """Go through all models of a tile's pixels, and hand on the models whose squared error is below a pixel's limit.
 
-Look at all models of one or two given spectra and one of a class, and find the two that take most off the squared error.
+Look at all models of one or two given spectra and one of a class, and find the two that take most off the squared
+error.
 """
 
 import functools
@@ -16,11 +17,12 @@ REJECTED_MERIT = -1e300  # of a model outside the limits
 
 @functools.cache
 def merit_functions(ops: Width) -> tuple[Any, Any]:
-    """Return ``merit_exact`` and ``merit_within``: what a model takes off the squared error, `REJECTED_MERIT` where limits reject it.
+    """Return ``merit_exact`` and ``merit_within``: what a model takes off the squared error, `REJECTED_MERIT` where
+    limits reject it.
 
-    The first is for the limits ``exact``: where the fractions of a model sum to more than one, it is that of the face of the sum. (If
-    they sum to less, that face is no optimum: its fractions are those of the free sum less ``λ G⁻¹1``, λ >= 0.) ``slack`` and the
-    ``falls`` of the fractions are of `unmix.solvers.pixels.mesma.tables`.
+    The first is for the limits ``exact``: where the fractions of a model sum to more than one, it is that of the face
+    of the sum. (If they sum to less, that face is no optimum: its fractions are those of the free sum less ``λ G⁻¹1``,
+    λ >= 0.) ``slack`` and the ``falls`` of the fractions are of `unmix.solvers.pixels.mesma.tables`.
     """
     select = ops.select
 
@@ -102,8 +104,8 @@ def needs_function(ops: Width) -> Any:
 def scans(ops: Width) -> tuple[Any, Any]:
     """Return ``scan_twos(models, best, i, start, stop)`` and ``scan_threes(models, best, i, j, start, stop)``.
 
-    They return whether a model of the given spectra and one of ``start`` to ``stop`` reaches what is needed in some lane; if so,
-    ``most``, ``next_most``, ``which`` and ``needed`` of `Best` are set.
+    They return whether a model of the given spectra and one of ``start`` to ``stop`` reaches what is needed in some
+    lane; if so, ``most``, ``next_most``, ``which`` and ``needed`` of `Best` are set.
     """
     load, store, select, broadcast, any_lane, fma = (
         ops.load,
@@ -168,8 +170,8 @@ def scans(ops: Width) -> tuple[Any, Any]:
 _merit, _pair = merit_function(ONE), pair_function(ONE)
 # The most spectra of a model.
 MOST_SPECTRA = 3
-# Largest limit of a model. With a larger one, models that the limits reject (merit `scan.REJECTED_MERIT`) would pass the scan, which
-# does not say then which they are.
+# Largest limit of a model. With a larger one, models that the limits reject (merit `scan.REJECTED_MERIT`) would pass
+# the scan, which does not say then which they are.
 LARGEST_ERROR = 1e290
 
 
@@ -177,8 +179,11 @@ def scan_scratch(p: int) -> tuple[np.ndarray, ...]:
     """Allocate what the loops use of a tile of pixels: from ``limit`` to ``needed`` of `unmix.solvers.pixels.mesma.rivals.Rivals`."""
     w = WIDE.width
     return (
-        np.empty((MOST_SPECTRA + 1, w)), np.empty((p, w)), np.empty((p, w)), *(np.empty((1, w)) for _ in range(5)),
-    )  # fmt: skip
+        np.empty((MOST_SPECTRA + 1, w)),
+        np.empty((p, w)),
+        np.empty((p, w)),
+        *(np.empty((1, w)) for _ in range(5)),
+    )
 
 
 @functools.cache
@@ -228,19 +233,21 @@ def single_models(consider: Any) -> tuple[Any, Any, Any]:
 
 @functools.cache
 def loops_function(ops: Width, consider: Any) -> Any:
-    """Return ``look(models, best, count)``, which calls ``consider`` with the models of the first ``count`` pixels of a tile.
+    """Return ``look(models, best, count)``, which calls ``consider`` with the models of the first ``count`` pixels of a
+    tile.
 
-    The models of a pair of spectra (or of one) and a class are looked at for all pixels of a tile at once (`scan`). The best of them,
-    where it is below a pixel's limit, is then considered, and the others where the next is below it as well. Class sets come in
-    order, then spectra in the order of the library.
+    The models of a pair of spectra (or of one) and a class are looked at for all pixels of a tile at once (`scan`). The
+    best of them, where it is below a pixel's limit, is then considered, and the others where the next is below it as
+    well. Class sets come in order, then spectra in the order of the library.
 
     Parameters
     ----------
     ops : Width
     consider : compiled function
-        ``consider(models, best, s, k, i, j, m, t_j, t_m, error)``, for pixel s and a model of k of the spectra i, j and m, with its
-        squared error and the Gram-Schmidt coefficients of the second and third. It may lower or raise ``best.limit[k, s]``.
-        ``best`` has the fields of `unmix.solvers.pixels.mesma.search.Best` from ``u`` to ``x``, and ``limit``.
+        ``consider(models, best, s, k, i, j, m, t_j, t_m, error)``, for pixel s and a model of k of the spectra i, j and
+        m, with its squared error and the Gram-Schmidt coefficients of the second and third. It may lower or raise
+        ``best.limit[k, s]``. ``best`` has the fields of `unmix.solvers.pixels.mesma.search.Best` from ``u`` to ``x``,
+        and ``limit``.
     """
     load, store = ops.load, ops.store
     scan_twos, scan_threes = scans(ops)

@@ -46,10 +46,18 @@ def new_rivals(kind: np.ndarray, classes: int, normalized: bool, limited_bands: 
     """Allocate the scratch of a tile, for spectra of these classes."""
     w, n = WIDE.width, MOST_SPECTRA
     return Rivals(
-        kind, normalized, np.empty(w, np.int64), np.empty((n + 1, n, w), np.int64), np.empty((n + 1, n, w)),
-        *(np.empty(w) for _ in range(4)), np.empty((classes + 1, w)), np.empty((classes + 1, 4, w)), *scan_scratch(len(kind)),
-        np.empty((n, w)), np.empty((limited_bands, w)),
-    )  # fmt: skip
+        kind,
+        normalized,
+        np.empty(w, np.int64),
+        np.empty((n + 1, n, w), np.int64),
+        np.empty((n + 1, n, w)),
+        *(np.empty(w) for _ in range(4)),
+        np.empty((classes + 1, w)),
+        np.empty((classes + 1, 4, w)),
+        *scan_scratch(len(kind)),
+        np.empty((n, w)),
+        np.empty((limited_bands, w)),
+    )
 
 
 @inlined
@@ -132,8 +140,8 @@ def rivals_function() -> Any:
     bands : float
         The number of bands, by which squared errors are divided for an RMSE.
     out : array (N, 2 + 4 (classes + 1)), float64
-        By how much the RMSE of the next best model of as many spectra is larger (NaN if there is none); how many models count; and
-        `NUMBERS` of each class and of shade, NaN if none counts.
+        By how much the RMSE of the next best model of as many spectra is larger (NaN if there is none); how many models
+        count; and `NUMBERS` of each class and of shade, NaN if none counts.
     """
     look, width, n = loops_function(WIDE, tally), WIDE.width, MOST_SPECTRA
 

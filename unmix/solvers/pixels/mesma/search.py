@@ -12,8 +12,8 @@ from .loops import MOST_SPECTRA, loops_function
 from .solution import SAME_ABUNDANCE, ones_of, solution_of
 from .two_best import two_best_function
 
-# Two models whose squared errors differ by less than this share of |y|² are not told apart: the rounding of an error is some 1e-14 of
-# it, and more where spectra of a model are alike.
+# Two models whose squared errors differ by less than this share of |y|² are not told apart: the rounding of an error is
+# some 1e-14 of it, and more where spectra of a model are alike.
 SAME_ERROR = 1e-11
 
 
@@ -43,16 +43,27 @@ def best_shapes(p: int, width: int, L: int) -> tuple[tuple[tuple[int, ...], Any]
     n = MOST_SPECTRA
     levels, models, spectra, one = (n + 1, width), (n + 1, n, width), (p, width), (1, width)
     shapes = (
-        *[levels] * 3, models, models, levels, spectra, spectra, *[one] * 5, (n, width), spectra, (L, width),
-    )  # fmt: skip
+        *[levels] * 3,
+        models,
+        models,
+        levels,
+        spectra,
+        spectra,
+        *[one] * 5,
+        (n, width),
+        spectra,
+        (L, width),
+    )
     return tuple((shape, np.int64 if name == "spectra" else np.float64) for name, shape in zip(Best._fields, shapes))
 
 
 @inlined
 def set_limits(models, best, s):
-    """Set the limits of squared errors: the largest allowed, that of the second best, and that of the best face of fewer spectra.
+    """Set the limits of squared errors: the largest allowed, that of the second best, and that of the best face of
+    fewer spectra.
 
-    The latter with what counts as the same: a model that fits as well must be known, or the choice would pass for proved.
+    The latter with what counts as the same: a model that fits as well must be known, or the choice would pass for
+    proved.
     """
     limit = models.most_error
     for k in range(best.limit.shape[0]):
@@ -131,7 +142,8 @@ def consider(models, best, s, k, i, j, m, t_j, t_m, error):
     if not allowed:
         return
     x = best.x
-    # The same spectra and one more with an abundance of 1e-17 are no other model: a spectrum of the library as pixel has many such.
+    # The same spectra and one more with an abundance of 1e-17 are no other model: a spectrum of the library as pixel
+    # has many such.
     other = not best.error[k, s] < np.inf or is_another(best, s, k, i, j, m)
     if error < best.error[k, s]:
         best.second[k, s] = best.error[k, s] if other else best.second[k, s]
@@ -182,10 +194,11 @@ def difference_of_errors(best, s, k, m):
 
 @compiled
 def choose_level(models, best, s):
-    """Return the number of spectra of the model that fusion leaves (−1 if there is none), and the squared error of the second best.
+    """Return the number of spectra of the model that fusion leaves (−1 if there is none), and the squared error of the
+    second best.
 
-    A level is kept where it betters the RMSE of the one before by at least ``fusion``; of those that are kept the best is chosen. Under
-    the limits ``exact`` the faces of fewer spectra are models of every level.
+    A level is kept where it betters the RMSE of the one before by at least ``fusion``; of those that are kept the best
+    is chosen. Under the limits ``exact`` the faces of fewer spectra are models of every level.
     """
     chosen, least, kept, preceding, second = -1, np.inf, np.inf, np.inf, np.inf
     size, error, others = -1, np.inf, np.inf
@@ -216,8 +229,8 @@ def choose_level(models, best, s):
 def prove(models, best, s, k, L, y_norm, r_norm):
     """Return κ and δ of the model of k spectra that was found.
 
-    κ is the largest dual of its spectra (less their mean under a sum held at one) over lengths and |y|; δ bounds the distance of the
-    abundances to the optimum of the model, by the trace of the inverse of its Gram matrix.
+    κ is the largest dual of its spectra (less their mean under a sum held at one) over lengths and |y|; δ bounds the
+    distance of the abundances to the optimum of the model, by the trace of the inverse of its Gram matrix.
     """
     if k <= 0:
         return 0.0, 0.0

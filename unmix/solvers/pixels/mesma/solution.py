@@ -9,7 +9,8 @@ SAME_ABUNDANCE = 1e-6
 
 @inlined
 def ones_of(models, k, i, j, m):
-    """Return the elements of ``G⁻¹1`` of a model of k spectra, along which its abundances change with their sum; 0 after the k-th.
+    """Return the elements of ``G⁻¹1`` of a model of k spectra, along which its abundances change with their sum; 0
+    after the k-th.
 
     G is the Gram matrix of the model's spectra.
     """

@@ -9,9 +9,9 @@ import numpy as np
 TOO_ALIKE = 1e-8
 # Models of three spectra whose tables are held: 64 bytes each.
 MOST_MODELS = 10_000_000
-# Places in a model's row of `Models.triples`: 1/√g of the third spectrum; less its product with the second, over √g; what t adds to
-# the fraction of the first, the second and the third; 1/(1ᵀG⁻¹1); and by how much the fractions of the first and the second fall where
-# their sum is lowered by one (those of the three add up to one).
+# Places in a model's row of `Models.triples`: 1/√g of the third spectrum; less its product with the second, over √g;
+# what t adds to the fraction of the first, the second and the third; 1/(1ᵀG⁻¹1); and by how much the fractions of the
+# first and the second fall where their sum is lowered by one (those of the three add up to one).
 ALPHA, BETA, FIRST, SECOND, THIRD, SLACK, FALL_1, FALL_2 = range(8)
 ROW = 8
 
@@ -119,9 +119,15 @@ def tables(unit_gram: np.ndarray, lengths: np.ndarray, kinds: Any, names: Sequen
             w_j = (along[i, j] - beta * last) * scale[i, j]
             w_i = v[i] - rho[i, j] * w_j - rho[i, m] * w_m
             columns = (
-                alpha, -beta, (rho[i, j] * second - rho[i, m] * alpha) * v[i], -second * v[j], alpha * v[m],
-                of_three, of_three * w_i * v[i], of_three * w_j * v[j],
-            )  # fmt: skip
+                alpha,
+                -beta,
+                (rho[i, j] * second - rho[i, m] * alpha) * v[i],
+                -second * v[j],
+                alpha * v[m],
+                of_three,
+                of_three * w_i * v[i],
+                of_three * w_j * v[j],
+            )
             parts.append(np.stack(columns, axis=1))
             place[i, j] = size - m[0]
             size += len(m)

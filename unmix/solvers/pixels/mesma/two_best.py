@@ -1,8 +1,9 @@
 """Look at all models of a pixel in a lane that is a thread of its own: find the two of each size that fit best.
 
-The threads of a warp wait for each other, so a model that one of 32 considers in full costs all of them as much as a dozen that they
-compare. A thread therefore only notes the two models that take most off the squared error, in registers, and considers these
-when it has seen all. Eight spectra are held in registers, too: what is read from memory for them serves all models of a pair.
+The threads of a warp wait for each other, so a model that one of 32 considers in full costs all of them as much as a
+dozen that they compare. A thread therefore only notes the two models that take most off the squared error, in
+registers, and considers these when it has seen all. Eight spectra are held in registers, too: what is read from memory
+for them serves all models of a pair.
 """
 
 import functools
@@ -16,7 +17,8 @@ from .loops import falls_of_three, falls_of_two, merit_functions, needs_function
 from .solution import SAME_ABUNDANCE
 from .tables import ALPHA, AT_ONCE, BETA, FALL_1, FALL_2, FIRST, ROW, SECOND, SLACK, THIRD
 
-# The least that a model may take off the squared error: models that the limits reject have less (`scan.REJECTED_MERIT`).
+# The least that a model may take off the squared error: models that the limits reject have less
+# (`scan.REJECTED_MERIT`).
 LEAST_GAIN = -1e290
 _pair, _needs, _fma = pair_function(ONE), needs_function(ONE), ONE.fma
 
@@ -25,21 +27,30 @@ _pair, _needs, _fma = pair_function(ONE), needs_function(ONE), ONE.fma
 def eight(values, first, last):
     """Return eight values of a pixel from ``first`` on; the last is repeated."""
     return (
-        values[first, 0], values[min(first + 1, last), 0], values[min(first + 2, last), 0],
-        values[min(first + 3, last), 0], values[min(first + 4, last), 0], values[min(first + 5, last), 0],
-        values[min(first + 6, last), 0], values[min(first + 7, last), 0],
-    )  # fmt: skip
+        values[first, 0],
+        values[min(first + 1, last), 0],
+        values[min(first + 2, last), 0],
+        values[min(first + 3, last), 0],
+        values[min(first + 4, last), 0],
+        values[min(first + 5, last), 0],
+        values[min(first + 6, last), 0],
+        values[min(first + 7, last), 0],
+    )
 
 
 @inlined
 def less_of(u_m, u_i, rho, m, last):
     """Return eight values less their part along a spectrum, whose products with all others are ``rho``."""
     return (
-        u_m[0] - u_i * rho[m], u_m[1] - u_i * rho[min(m + uint32(1), last)], u_m[2] - u_i * rho[min(m + uint32(2), last)],
-        u_m[3] - u_i * rho[min(m + uint32(3), last)], u_m[4] - u_i * rho[min(m + uint32(4), last)],
-        u_m[5] - u_i * rho[min(m + uint32(5), last)], u_m[6] - u_i * rho[min(m + uint32(6), last)],
+        u_m[0] - u_i * rho[m],
+        u_m[1] - u_i * rho[min(m + uint32(1), last)],
+        u_m[2] - u_i * rho[min(m + uint32(2), last)],
+        u_m[3] - u_i * rho[min(m + uint32(3), last)],
+        u_m[4] - u_i * rho[min(m + uint32(4), last)],
+        u_m[5] - u_i * rho[min(m + uint32(5), last)],
+        u_m[6] - u_i * rho[min(m + uint32(6), last)],
         u_m[7] - u_i * rho[min(m + uint32(7), last)],
-    )  # fmt: skip
+    )
 
 
 @inlined
@@ -65,8 +76,9 @@ def share_of(i, one, two, three, a, b, c):
 def note(models, best, k, i, j, m, gain, f_i, f_j, f_m, noted):
     """Return the two best models that differ, where ``gain`` is more than that of the second.
 
-    They are the second best's gain and its three spectra, the best's, and the fractions of the best. A model of two spectra has the
-    second as its third, with a fraction of 0. A model whose fractions are those of the best to `SAME_ABUNDANCE` is not another one.
+    They are the second best's gain and its three spectra, the best's, and the fractions of the best. A model of two
+    spectra has the second as its third, with a fraction of 0. A model whose fractions are those of the best to
+    `SAME_ABUNDANCE` is not another one.
     """
     next_gain, next_i, next_j, next_m, most, i1, j1, m1, a, b, c = noted
     over, falls, angle = f_i + f_j + f_m - 1.0, falls_of_two(models, i, j), models.scale[i, j]
@@ -116,10 +128,11 @@ def up_to(j, last):
 
 @functools.cache
 def merits_function(exact: bool) -> tuple[Any, Any, Any, Any]:
-    """Return ``merit_of_two``, ``merit_of_three``, ``hits_of_two`` and ``hits_of_three``, for the limits ``exact`` or for others.
+    """Return ``merit_of_two``, ``merit_of_three``, ``hits_of_two`` and ``hits_of_three``, for the limits ``exact`` or
+    for others.
 
-    The first two return what the last spectrum of a model takes off the squared error, and the fractions; the others the bits of those
-    of eight models that take more than ``needed`` off.
+    The first two return what the last spectrum of a model takes off the squared error, and the fractions; the others
+    the bits of those of eight models that take more than ``needed`` off.
     """
     merit = merit_functions(ONE)[0 if exact else 1]
 
@@ -224,10 +237,11 @@ def eights_function(keep: Any, exact: bool) -> tuple[Any, Any]:
 
 @functools.cache
 def every_model(keep: Any, exact: bool) -> tuple[Any, Any]:
-    """Return ``every_two(models, best, found)`` and ``every_three(models, best, found)``, which look at all models of a size.
+    """Return ``every_two(models, best, found)`` and ``every_three(models, best, found)``, which look at all models of a
+    size.
 
-    They call ``keep(models, best, k, i, j, m, gain, f_i, f_j, f_m, found)`` with each model that takes more off |y|² than
-    ``found[0]``, and return what it returns.
+    They call ``keep(models, best, k, i, j, m, gain, f_i, f_j, f_m, found)`` with each model that takes more off |y|²
+    than ``found[0]``, and return what it returns.
     """
     seconds, thirds = eights_function(keep, exact)
 
@@ -267,8 +281,8 @@ def every_model(keep: Any, exact: bool) -> tuple[Any, Any]:
 def look_function(consider: Any, exact: bool) -> Any:
     """Return ``look(models, best, count)``, for the limits ``exact`` or for others.
 
-    It considers the two best models of each size of one pixel. All that reach the limit are considered where these two do not settle
-    which is best and how good the next one is: another limit rejects one, or rounding decides.
+    It considers the two best models of each size of one pixel. All that reach the limit are considered where these two
+    do not settle which is best and how good the next one is: another limit rejects one, or rounding decides.
     """
     ones, two, three = single_models(consider)
     note_twos, note_threes = every_model(note, exact)
@@ -321,7 +335,8 @@ def look_function(consider: Any, exact: bool) -> Any:
 def two_best_function(consider: Any) -> Any:
     """Return ``look(models, best, count)``, for one pixel, in place of that of `loops_function`.
 
-    Of models that fit equally well, which are not proved, it may take another one: it goes by eight last spectra, then the others.
+    Of models that fit equally well, which are not proved, it may take another one: it goes by eight last spectra, then
+    the others.
     """
     look_exact, look_within = look_function(consider, True), look_function(consider, False)
 

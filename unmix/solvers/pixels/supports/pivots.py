@@ -23,20 +23,21 @@ class SupportPath(NamedTuple):
     most: int  # endmembers
     vectors: int  # c
     other: str  # the key in `unmix.solvers.pixels.tile.SEARCH` of the search for the runs that are left
-    # The most that steps times |S| of a probed pixel may be on average, as a share of p²; above it the other search is faster.
+    # The most that steps times |S| of a probed pixel may be on average, as a share of p²; above it the other search is
+    # faster.
     most_pivoted: float
 
 
-# By key in `unmix.solvers.pixels.tile.SEARCH`, from few endmembers to many. Runs whose pixels share no supports are faster by the other
-# search from a share of 0.2 on at 12 to 33 endmembers, of 0.3 at 40 and 0.4 at 48 (a Zen 5).
+# By key in `unmix.solvers.pixels.tile.SEARCH`, from few endmembers to many. Runs whose pixels share no supports are
+# faster by the other search from a share of 0.2 on at 12 to 33 endmembers, of 0.3 at 40 and 0.4 at 48 (a Zen 5).
 BY_SUPPORT = {
     "supports_16": SupportPath(16, 1, "active_set", 0.25),
     "supports_32": SupportPath(32, 2, "active_set", 0.2),
     "supports_48": SupportPath(48, 3, "active_set", 0.3),
     "supports_64": SupportPath(64, 4, "working_set", np.inf),
 }
-# The pixels of a run after which the search that is faster is known (the first starts from nothing, and does not count); and the most
-# endmembers with which it is always this one, as a table soon holds all of their supports.
+# The pixels of a run after which the search that is faster is known (the first starts from nothing, and does not
+# count); and the most endmembers with which it is always this one, as a table soon holds all of their supports.
 PROBED, MOST_UNPROBED = 4, 6
 
 
@@ -66,7 +67,8 @@ class Table(NamedTuple):
     most_pivoted: float  # the most that `Path.most_pivoted` allows the probed pixels together
 
 
-# Columns of ``supports``: a hash, the place of the first column (under Σa = 1 that is the constant), |S|, S as bits, and its members.
+# Columns of ``supports``: a hash, the place of the first column (under Σa = 1 that is the constant), |S|, S as bits,
+# and its members.
 HASH, FIRST, COUNT, MASK, MEMBERS = range(5)
 # Fields of ``used``: supports and columns in use, and the support of the pixel before (−1 for none).
 KEPT, FILLED, LAST = range(3)
@@ -117,7 +119,8 @@ def combine_function(ops: Width, c: int) -> Any:
 
     @inlined
     def combine(table, entry, b, value, constant, row, stride):
-        """Add vector b of a support's columns to ``value``, each times its member's number, and ``constant`` times the constant.
+        """Add vector b of a support's columns to ``value``, each times its member's number, and ``constant`` times the
+        constant.
 
         The number of column j is in lane j % w of row ``row + j // w * stride``.
         """
@@ -142,8 +145,8 @@ def combine_function(ops: Width, c: int) -> Any:
 def pivot_functions(ops: Width, c: int) -> tuple[Any, Any, Any, Any]:
     """Return ``entry_of``, ``unit_of``, ``pivot`` and ``flip``, of which a change of a support is made.
 
-    Row `Table.t` is the column that is pivoted on, less 1 in its own place: then one multiplication and addition serves all places
-    alike.
+    Row `Table.t` is the column that is pivoted on, less 1 in its own place: then one multiplication and addition serves
+    all places alike.
     """
     load, store, fma, select, broadcast, width = ops.load, ops.store, ops.fma, ops.select, ops.broadcast, ops.width
     w = np.uint64(width)

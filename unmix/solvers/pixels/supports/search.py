@@ -20,7 +20,8 @@ REFINED_ABOVE = 4096.0
 def optimum_functions(ops: Width, c: int) -> tuple[Any, Any]:
     """Return ``evaluate`` and ``refine``, which write the optimum of lane s on a support and the duals beside it.
 
-    Both return whether that is the optimum of all: no abundance of the support is negative, no dual beside it above the tolerance.
+    Both return whether that is the optimum of all: no abundance of the support is negative, no dual beside it above the
+    tolerance.
     """
     load, store, fma, select, broadcast = ops.load, ops.store, ops.fma, ops.select, ops.broadcast
     any_lane, width, combine = ops.any_lane, ops.width, combine_function(ops, c)
@@ -75,8 +76,8 @@ def optimum_functions(ops: Width, c: int) -> tuple[Any, Any]:
 
 @functools.cache
 def lane_function(ops: Width, c: int) -> Any:
-    """Return ``search_lane(table, entry, s, unit)``, which returns the entry of a pixel's support, −1 if it is not found, and the
-    columns that entered or left on the way from ``entry``."""
+    """Return ``search_lane(table, entry, s, unit)``, which returns the entry of a pixel's support, −1 if it is not
+    found, and the columns that entered or left on the way from ``entry``."""
     load, select, broadcast, any_lane = ops.load, ops.select, ops.broadcast, ops.any_lane
     lanes_of, first_of, largest_of, width = ops.lanes_of, ops.first_of, ops.largest_of, ops.width
     enter, leave = enter_function(ops, c), leave_function(ops, c)
@@ -158,11 +159,12 @@ def lane_function(ops: Width, c: int) -> Any:
 
 @functools.cache
 def supports_function(ops: Width, c: int) -> Any:
-    """Return ``search(plan, tile, table, count)``, which writes abundances into ``tile.A`` and steps into ``tile.steps``.
+    """Return ``search(plan, tile, table, count)``, which writes abundances into ``tile.A`` and steps into
+    ``tile.steps``.
 
-    It sets ``tile.begins`` to −1, and writes no abundances, where another search has to solve the run: a pixel needs endmembers that
-    are nearly dependent, or the first pixels have so little in common that the other search is faster. Runs of less than a tile are not
-    left for that: what is found has to be found again.
+    It sets ``tile.begins`` to −1, and writes no abundances, where another search has to solve the run: a pixel needs
+    endmembers that are nearly dependent, or the first pixels have so little in common that the other search is faster.
+    Runs of less than a tile are not left for that: what is found has to be found again.
     """
     load, store, select, broadcast, width = ops.load, ops.store, ops.select, ops.broadcast, ops.width
     fetch_block, tall = ops.fetch_block, ops.tall
