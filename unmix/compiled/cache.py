@@ -72,7 +72,7 @@ STATES = _states(str(PACKAGE))
 
 @functools.cache
 def _imported(source: Path) -> list[Path]:
-    """Return the files of this package that one of them imports, at any place in it; for another file, the whole package."""
+    """Return the package's files that one of them imports, anywhere in it; for any other file, the whole package."""
     if source not in STATES:
         return list(STATES)
     files = []
@@ -100,7 +100,7 @@ def _digest_of(source: Path) -> bytes:
 
 
 def key_of(sources: Iterable[Path]) -> str:
-    """Return a hash of all sources that may be compiled into a function; an edit in `nmf` keeps the code of `pixels`."""
+    """Return a hash of the sources that may be compiled into a function; an edit elsewhere keeps its code."""
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sources:
         digest.update(path.name.encode() + _digest_of(path))
@@ -108,7 +108,7 @@ def key_of(sources: Iterable[Path]) -> str:
 
 
 def files_of(function: Callable[..., Any]) -> list[Path]:
-    """Return the files of a function and of all functions in its cells, at any depth: they may have been handed over from elsewhere."""
+    """Return the files of a function and of all functions in its cells, at any depth, which may come from elsewhere."""
     functions = [function]
     for each in functions:  # which grows
         cells = (cell.cell_contents for cell in each.__closure__ or ())
@@ -117,7 +117,7 @@ def files_of(function: Callable[..., Any]) -> list[Path]:
 
 
 def given_folder() -> Path | None:
-    """Return ``$UNMIX_CACHE_DIR``; empty counts as unset, since it would mean whatever folder the process was started in."""
+    """Return ``$UNMIX_CACHE_DIR`` as an absolute path; None where it is unset or empty."""
     given = os.environ.get("UNMIX_CACHE_DIR")
     with contextlib.suppress(OSError):  # relative to a folder that is there no more
         return Path(given).absolute() if given else None  # absolute, since the working directory may change
@@ -126,14 +126,10 @@ def given_folder() -> Path | None:
 
 @functools.cache
 def cache_folder() -> Path | None:
-    """Return the folder for compiled code, or None where none can be written safely: then nothing is kept.
-
-    The first that is this user's, and safe, of: ``$UNMIX_CACHE_DIR``, ``$XDG_CACHE_HOME/unmix``, ``~/.cache/unmix``, a
-    private folder in the system's temporary directory. Anybody else who can write there, or to a folder on the path,
-    could make us run their code.
-    """
+    """Return the folder for compiled code; None where no folder is safe to write to, and nothing is kept."""
     if not STATES:  # without its sources code has no name
         return None
+    # Anybody else who can write to this folder, or to one on its path, could make us run their code.
     home = Path(os.path.expanduser("~/.cache/unmix"))
     candidates = [given_folder(), Path(os.environ.get("XDG_CACHE_HOME", ""), "unmix"), home]
     with contextlib.suppress(FileNotFoundError):  # no folder at all is writable
@@ -164,7 +160,7 @@ def common_folder() -> Path | None:
 
 
 def why_not_used() -> str | None:
-    """Return why ``$UNMIX_CACHE_DIR`` is neither ours nor one that code is loaded from; None where it is, or is not set."""
+    """Return why ``$UNMIX_CACHE_DIR`` is not used; None where it is used, or not set."""
     given = given_folder()
     if given is None or cache_folder() == Path(os.path.realpath(given)) or common_folder() is not None:
         return None
@@ -173,12 +169,9 @@ def why_not_used() -> str | None:
 
 @functools.cache
 def remove_unused(cache: Path) -> None:
-    """Remove unused code from a cache, once a process; nothing else that may lie there, and nothing that cannot be
-    removed.
-
-    A cache that ``UNMIX_CACHE_DIR`` names is left alone: it may be for all users, whose processes leave no trace.
-    """
+    """Remove code unused for `MOST_DAYS_UNUSED` days from a cache, once a process, and nothing else that lies there."""
     given = given_folder()
+    # A cache that UNMIX_CACHE_DIR names may be for all users, whose processes leave no trace.
     if given is not None and cache == Path(os.path.realpath(given)):
         return
     for folder in [path for path in cache.iterdir() if KEY.fullmatch(path.name) and not path.is_symlink()]:
@@ -190,13 +183,12 @@ def remove_unused(cache: Path) -> None:
 
 
 class CompileWatch(event.Listener):
-    """Measure the time that Numba compiles (``seconds``), and log why it takes long: after a second in all, then how
-    far it is.
+    """Measure Numba's compile time (``seconds``) and, after a second in all, log that it compiles and how far it is.
 
-    ``functions`` counts all that is compiled, ``lost`` has a reason for each piece of code that could not be kept.
-    Compilations hold Numba's lock, and those of called functions are nested. Numba tells of those for the CPU, where
-    they begin and end, also by an error. Of kernels nobody tells but the cache, which is asked for each before and gets
-    it after; of one that fails to compile it hears no more.
+    ``functions`` counts all compiled functions, ``lost`` has a reason for each piece of code that could not be kept.
+    Compilations hold Numba's lock, and those of called functions are nested. Numba reports the start and end of CPU
+    compilations, also after an error. Only the cache reports kernels: it is asked for each before the compilation and
+    gets the code after it, but hears nothing of a kernel that fails to compile.
     """
 
     def __init__(self) -> None:
@@ -301,12 +293,9 @@ class CodeStore:
 
     @functools.cached_property
     def sources(self) -> str | None:
-        """The key of the function's sources; None where they are no more those that this process runs.
-
-        A long process whose package is updated would keep the code that it has imported as that of the sources that it
-        finds now. Asked when first used: a run has a hundred compiled functions, of which it calls ten; to find the
-        keys of all took 0.1 s.
-        """
+        """Return the key of the function's sources; None where they differ from those that this process runs."""
+        # After an update of the package a long process would keep its code under the key of the new sources. Computed
+        # when first used: a run has a hundred compiled functions and calls ten; all keys took 0.1 s.
         with contextlib.suppress(OSError):  # one is there no more
             sources = sources_of(*files_of(self.function))
             key = key_of(sources)  # before the states are compared
@@ -356,11 +345,11 @@ class CodeStore:
 
 @functools.cache
 def _kept(cache_class: type) -> type:
-    """Return a cache of Numba's that keeps code in a `CodeStore`; its keys of closures are the same in the next process."""
+    """Return a Numba cache class that keeps code in a `CodeStore`; keys of closures are the same in every process."""
     for_cpu = issubclass(cache_class, FunctionCache)
 
     class Form(cache_class._impl_class):  # type: ignore[name-defined, misc]
-        """The form of code in a file. It is its own locator, with no place: the store looks for the folder, when it is used."""
+        """The form of code in a file; it is its own locator, without a place, as the store finds the folder later."""
 
         def __init__(self, function: Callable[..., Any]) -> None:
             self._locator, self._filename_base = self, function.__name__
@@ -418,7 +407,7 @@ def _kept(cache_class: type) -> type:
 
 
 def keep(dispatcher: Any, cache_class: type, form: str = "") -> Any:
-    """Give ``dispatcher`` a cache on disk, if it compiles at all; return it. A function may be compiled in several forms."""
+    """Give ``dispatcher`` a cache on disk, if it compiles, and return it; ``form`` separates its several forms."""
     if hasattr(dispatcher, "_cache"):  # not plain Python, nor the simulator
         dispatcher._cache = _kept(cache_class)(dispatcher.py_func, form)
     return dispatcher

@@ -1,4 +1,4 @@
-"""Compile kernels and their functions for a GPU, and define the `Team` of a block of its threads, which solve one system together."""
+"""Compile kernels and their functions for a GPU, and define the `Team` of a block's threads, which solve one system."""
 
 import functools
 from collections.abc import Callable
@@ -17,10 +17,7 @@ numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 
 def cuda_kernel(function: Callable[..., Any], registers: int | None = None) -> Any:
-    """Compile for CUDA and keep the code on disk; plain Python in the simulator (``NUMBA_ENABLE_CUDASIM=1``).
-
-    ``registers`` is the largest number of registers per thread.
-    """
+    """Compile for CUDA, with at most ``registers`` a thread, and keep the code; plain Python in the simulator."""
     name_after_cells(function)
     if numba.config.ENABLE_CUDASIM:
         return cuda.jit(function)
@@ -45,12 +42,10 @@ def to_gpu(values: Any) -> Any:
 
 
 def columns_of(matrix: Any, first: int, count: int) -> Any:
-    """Return ``matrix[:, first : first + count]`` of a C-contiguous matrix on the GPU.
-
-    Numba's own slice lists every piece of contiguous memory, a row each, in Python: 0.1 s for 65 536 rows.
-    """
+    """Return ``matrix[:, first : first + count]`` of a C-contiguous matrix on the GPU."""
     if numba.config.ENABLE_CUDASIM:
         return matrix[:, first : first + count]
+    # Numba's own slice lists every piece of contiguous memory, a row each, in Python: 0.1 s for 65 536 rows.
     size = matrix.dtype.itemsize
     place = {
         "shape": (matrix.shape[0], count),
@@ -122,7 +117,7 @@ def total_by_warps(value, reduction_buffer):
 
 
 def best_by_tree(value, index, reduction_buffer):
-    """Return the index of the largest value of a block, the smallest index of equal values; −1 where no thread has one."""
+    """Return the index of a block's largest value, the smallest of equal ones; −1 where no thread has one."""
     t, n = cuda.threadIdx.x, cuda.blockDim.x
     reduction_buffer[t], reduction_buffer[n + t] = value, index
     cuda.syncthreads()
@@ -141,7 +136,7 @@ def best_by_tree(value, index, reduction_buffer):
 
 
 def counted_by_thread(holds, reduction_buffer):
-    """Return for how many threads before this one it holds, and for how many in all; for the simulator, which has no votes."""
+    """Return the count of true ``holds`` in the threads before this one, and in all; for the simulator."""
     reduction_buffer[cuda.threadIdx.x] = 1.0 if holds else 0.0
     cuda.syncthreads()
     before, count = 0, 0
@@ -153,7 +148,7 @@ def counted_by_thread(holds, reduction_buffer):
 
 
 def counted_by_warps(holds, reduction_buffer):
-    """Return for how many threads before this one it holds, and for how many in all: in each warp by a vote, then over the warps."""
+    """Return the count of true ``holds`` in the threads before this one, and in all, by a vote in each warp."""
     t = cuda.threadIdx.x
     voted = uint32(cuda.ballot_sync(ALL_LANES, holds))
     before, count = int(cuda.popc(uint32(voted & uint32((1 << (t % WARP)) - 1)))), 0
@@ -174,15 +169,12 @@ counted = called_on_gpu(counted_by_thread if SIMULATED else counted_by_warps)
 
 @functools.cache
 def block_team(threads: int) -> Team:
-    """Return the team of a block of ``threads``, a multiple of 32.
-
-    The number is a constant, since a loop whose step is not known divides: a loop over 60 elements then is some hundred
-    instructions.
-    """
+    """Return the team of a block of ``threads``, a multiple of 32."""
 
     @called_on_gpu
     def size() -> Any:
         """Return the number of threads of the block."""
+        # A constant, since a loop whose step is not known divides: 60 elements then take some hundred instructions.
         return int32(threads)
 
     return Team(f"block of {threads}", called_on_gpu, rank, size, sync, total, best, counted)
@@ -190,10 +182,7 @@ def block_team(threads: int) -> Team:
 
 @functools.cache
 def group_kernel(make_body: Callable[[Team], Any], team: Team, threads: int, registers: int | None) -> Any:
-    """Return the kernel in which blocks, each a team, stride over the systems; see `unmix.compiled.thread_groups`.
-
-    Its arguments are the number of systems, what they share and the blocks' scratch.
-    """
+    """Return the kernel whose blocks, each a team, stride over systems; it takes their count, arguments and scratch."""
     body, buffer_size = make_body(team), 2 * threads
 
     def blocks_of_threads(count, arguments, scratch):

@@ -42,13 +42,7 @@ class CudaGraph:
         self.done(self.driver.cuGraphExecDestroy(self.graph))
 
     def done(self, answer: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the results of a driver call, without its status.
-
-        Raises
-        ------
-        RuntimeError
-            Where the call failed; with the driver's name of the error.
-        """
+        """Return the results of a driver call without its status; RuntimeError where the call failed."""
         status, *values = answer
         if status != self.driver.CUresult.CUDA_SUCCESS:
             raise RuntimeError(f"the CUDA driver failed with {status.name}")

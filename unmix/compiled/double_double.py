@@ -1,5 +1,4 @@
-"""Double-double arithmetic: a number is the sum of two float64, the second at most half a unit in the last place of the
-first.
+"""Double-double arithmetic: a number is the sum of two float64, the second at most half an ulp of the first.
 
 It has 106 bits (Dekker 1971; Hida, Li and Bailey 2001). A sum costs 20 operations of float64 and a product 9. These
 functions serve the dozen endmembers of a pixel; sums over bands use `product_function`, sixteen pixels at a time
@@ -110,10 +109,7 @@ def root_of(ah, al):
 
 @functools.cache
 def product_function() -> Any:
-    """Return ``product(M, Y, high, low)``, which computes ``MᵀY`` in double-double at width `WIDE`.
-
-    M (L, p), Y (L, width), and the result's high and low parts (p, width) are float64.
-    """
+    """Return ``product(M, Y, high, low)``: ``MᵀY`` (p, width) in double-double, M (L, p) and Y (L, width) float64."""
     load, store, broadcast = WIDE.load, WIDE.store, WIDE.broadcast
 
     @compiled

@@ -55,12 +55,10 @@ LONGEST_NAME = 80
 
 
 def name_after_cells(function: Callable[..., Any]) -> None:
-    """Name a closure after the functions and values in its cells: ``solve_tile_gather_bip_active_set``.
-
-    Machine code is found by a symbol made of name, types and a counter that restarts in every process. Two closures of
-    the same name that two processes compiled and kept may have the same symbol, and a third process, which loads both,
-    then runs one in place of the other. (Seen with six processes on one machine: maps of another solver.)
-    """
+    """Name a closure after the functions and values in its cells: ``solve_tile_gather_bip_active_set``."""
+    # Machine code is found by a symbol of name, types and a counter that restarts in every process. Two closures of one
+    # name that two processes kept may share a symbol, and a third process runs one for the other. (Seen with six
+    # processes on one machine: maps of another solver.)
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     words = [getattr(cell, "__name__", None) or repr(cell) for cell in cells]
     if words:
@@ -72,7 +70,7 @@ def name_after_cells(function: Callable[..., Any]) -> None:
 
 
 def kept(function: Callable[..., Any], **options: Any) -> Any:
-    """Compile with Numba's options, without the GIL, and keep the machine code; plain Python where nothing is compiled."""
+    """Compile with Numba's options, without the GIL, and keep the code; plain Python where Numba's JIT is disabled."""
     name_after_cells(function)
     if numba.config.DISABLE_JIT:
         return function
@@ -80,16 +78,15 @@ def kept(function: Callable[..., Any], **options: Any) -> Any:
 
 
 def compiled(function: Callable[..., Any], allocates: bool = False) -> Any:
-    """Compile for the CPU; CUDA kernels may call the function too. It releases the GIL; no fastmath, so NaN stays NaN.
-
-    The caller makes all arrays, and their references are not counted: a tile's functions take thirty, and counting took
-    20 ns per pixel, as much as a pivot. For functions that make arrays use `allocating`.
-    """
+    """Compile for the CPU, and for CUDA kernels to call; without the GIL or fastmath, so that NaN stays NaN."""
+    # Callers make all arrays, and references are not counted: a tile's functions take thirty, and counting took 20 ns
+    # per pixel, as much as a pivot. Functions that make arrays use `allocating`.
     return kept(function, _nrt=allocates)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compile as `compiled` does, into the callers: a call with two structures of thirty arrays each takes 300 loads and stores."""
+    """Compile as `compiled` does, but inline the function into its callers."""
+    # A call with two structures of thirty arrays each takes 300 loads and stores.
     return kept(function, _nrt=False, forceinline=True)
 
 
@@ -100,16 +97,14 @@ def allocating(function: Callable[..., Any]) -> Any:
 
 @functools.cache
 def bare_of(function: Any) -> Any:
-    """Return a compiled function that nobody can call from Python: to take a `Table` apart took as long as to search it."""
+    """Return a compiled function without the wrapper for calls from Python."""
+    # Taking a `Table` apart in the wrapper took as long as searching it.
     options = function.targetoptions | {"no_cpython_wrapper": True}
     return keep(Function(function.py_func, targetoptions=options), FunctionCache, "bare")
 
 
 def address_of(function: Any, arguments: tuple[Any, ...]) -> Any:
-    """Return where the machine code of a compiled function is, for arguments of these types; it is compiled if need be.
-
-    The address is of this process. Where nothing is compiled, it is the function itself.
-    """
+    """Return the address, in this process, of a function's code for arguments of these types; compile if needed."""
     if numba.config.DISABLE_JIT:
         return function
     asked = function, alike(arguments)
@@ -123,7 +118,8 @@ def address_of(function: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def alike(value: Any) -> Any:
-    """Return the same for values of the same type in Numba, whose own answer takes 1 ms for structures of thirty arrays."""
+    """Return a key that is equal for values of the same Numba type."""
+    # Numba's own answer takes 1 ms for structures of thirty arrays.
     if isinstance(value, tuple):
         return type(value), *map(alike, value)
     if isinstance(value, np.ndarray):
@@ -133,7 +129,7 @@ def alike(value: Any) -> Any:
 
 
 def build_call(typingctx: Any, address: Any, arguments: Any) -> Any:
-    """Build `call_at` as Numba asks for an intrinsic: by Numba's own convention, which hands on an error of the function called."""
+    """Build `call_at` as a Numba intrinsic by Numba's calling convention, which passes on an error of the function."""
     kinds = arguments.types
 
     def build(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -150,12 +146,8 @@ def build_call(typingctx: Any, address: Any, arguments: Any) -> Any:
 
 
 def call_at(address: Any, arguments: tuple[Any, ...]) -> None:
-    """Call the function without a result that `address_of` found, with arguments of exactly the types that it was found
-    for.
-
-    The compiler knows only the address, so that a search is compiled once, and not for each stored type of a cube (3.8
-    s each became 1.3 s).
-    """
+    """Call the function at an address from `address_of`, which returns nothing, with arguments of the same types."""
+    # The compiler knows only the address, so a search is compiled once, not for each stored type (3.8 s became 1.3).
     address(*arguments)
 
 
@@ -169,7 +161,8 @@ class Memory:
 
 
 def as_writable(values: np.ndarray) -> np.ndarray:
-    """Return an array that code which writes nothing may take: for read-only ones Numba would compile it once more, for seconds."""
+    """Return an array that counts as writable, for code that writes nothing and was compiled for writable arrays."""
+    # For read-only arrays Numba would compile the code once more, for seconds.
     return values if values.flags["W"] else np.asarray(Memory(values))
 
 
@@ -195,7 +188,7 @@ def build_array(typingctx: Any, values: Any, shape: Any, kind: Any) -> Any:
 
 
 def array_of(values: Any, shape: tuple[int, int, int], kind: Any) -> Any:
-    """Return the array of this type and shape, in C order, whose bytes (uint8) are given; it is for code that makes no arrays."""
+    """Return the C-ordered array of this type and shape that has these bytes (uint8), for code that makes no arrays."""
     return values.view(kind).reshape(shape)
 
 
@@ -376,11 +369,7 @@ class Team(NamedTuple):
 
 
 def summing(function: Callable[..., Any]) -> Any:
-    """Compile as `unmix.compiled.jit.compiled`, but let sums be added in any order: four to eight times as fast, and as
-    exact.
-
-    NaN and infinities are kept. Not for results that must be the same bit by bit on every machine.
-    """
+    """Compile as `compiled`, but add in any order, four to eight times as fast; results may differ by machine."""
     return kept(function, _nrt=False, fastmath={"reassoc", "contract"})
 
 

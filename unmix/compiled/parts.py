@@ -1,5 +1,4 @@
-"""Compile functions whole for Python, and as parts of one another: typed and lowered once, optimised in the function
-that Python calls.
+"""Compile functions whole for Python, and as parts of others: typed and lowered once, optimised in their callers.
 
 Numba makes a library of each function that is called: it links all that this one calls into it, optimises everything
 anew, makes machine code of it, and wraps that for callers in Python and in C, of whom there are none. A first run took
@@ -37,11 +36,8 @@ SETTINGS = (
 
 @contextlib.contextmanager
 def collecting_nothing() -> Iterator[None]:
-    """Keep Python from looking for cycles of objects meanwhile: Numba makes millions that live on, and a first run took
-    6 % longer.
-
-    One thread at a time compiles, which holds Numba's lock.
-    """
+    """Disable garbage collection meanwhile; only one thread at a time may use this, as under Numba's lock."""
+    # Numba makes millions of objects that live on; looking for cycles among them made a first run 6 % longer.
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -135,11 +131,8 @@ def new_function(function: Callable[..., Any], **options: Any) -> Function:
 
 
 def fields_in(sig: Any) -> set[tuple[str, ...]]:
-    """Return name and fields of every NamedTuple type in a signature, at any depth.
-
-    Machine code holds their numbers, Numba's names of these types only the class, and its file need not be one that the
-    function's file imports.
-    """
+    """Return name and fields of every NamedTuple type in a signature, at any depth."""
+    # Machine code holds the numbers of fields, but Numba's names of these types hold only the class.
     fields = {(sig.instance_class.__qualname__, *sig.fields)} if isinstance(sig, types.BaseNamedTuple) else set()
     inner = sig if isinstance(sig, tuple) else getattr(sig, "types", ())
     return fields.union(*map(fields_in, inner))

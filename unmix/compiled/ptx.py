@@ -1,4 +1,4 @@
-"""Define GPU instructions that Numba does not offer: matrix products of a warp, wide loads, an approximate reciprocal."""
+"""Define GPU instructions that Numba lacks: matrix products of a warp, wide loads, an approximate reciprocal."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,17 +11,14 @@ Codegen = Callable[[Any, Any, Any, Any], Any]
 
 
 def assembly(text: str, results: str, arguments: str, returned: Any, stays: bool = False) -> Codegen:
-    """Return the code generator that turns a call into a piece of PTX.
-
-    ``results`` and ``arguments`` have a letter for each operand: ``d`` float64, ``r`` 32 bits, ``l`` an address. The
-    compiler may not move what ``stays``.
-    """
+    """Return the code generator for a piece of PTX; operands are d (float64), r (32 bits) and l (address)."""
     kinds = {"d": ir.DoubleType(), "r": ir.IntType(32), "l": ir.IntType(64)}
     out = ir.LiteralStructType([kinds[k] for k in results]) if len(results) > 1 else kinds[results]
     signature = ir.FunctionType(out, [kinds[k] for k in arguments])
     constraints = ",".join([*(f"={k}" for k in results), *arguments])
 
     def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
+        # The compiler may not move an instruction that `stays`.
         result = builder.call(ir.InlineAsm(signature, text, constraints, stays), values)
         if len(results) == 1:
             return result
@@ -32,25 +29,19 @@ def assembly(text: str, results: str, arguments: str, returned: Any, stays: bool
 
 @intrinsic
 def multiply_matrices(typing, a0, a1, b, c0, c1, c2, c3):
-    """Return ``C + A B``, computed by the 32 lanes of a warp: A (16, 4), B (4, 8), C (16, 8), float64 (PTX mma.m16n8k4,
-    from sm_90).
-
-    Lane ``4 g + q`` holds A[g, q], A[g + 8, q]; B[q, g]; C[g, 2q], C[g, 2q + 1], C[g + 8, 2q], C[g + 8, 2q + 1]. A row
-    of C depends on its row of A and on B alone, not on its position.
-    """
+    """Return ``C + A B`` by the 32 lanes of a warp: A (16, 4), B (4, 8), C (16, 8) float64 (PTX mma.m16n8k4, sm_90)."""
     returned = types.UniTuple(float64, 4)
+    # Lane 4 g + q holds A[g, q], A[g + 8, q]; B[q, g]; C[g, 2q], C[g, 2q + 1], C[g + 8, 2q], C[g + 8, 2q + 1]. A row of
+    # C depends on its row of A and on B alone, not on its position.
     text = "mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {$0,$1,$2,$3}, {$4,$5}, {$6}, {$7,$8,$9,$10};"
     return returned(*[float64] * 7), assembly(text, "dddd", "ddddddd", returned)
 
 
 @intrinsic
 def multiply_twice(typing, a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
-    """Return ``C + A B`` for twice as many columns of A and rows of B as `multiply_matrices` (PTX mma.m16n8k8, from
-    sm_90).
-
-    Lane ``4 g + q`` also holds A[g, q + 4], A[g + 8, q + 4] and B[q + 4, g].
-    """
+    """Return ``C + A B`` as `multiply_matrices`, for A (16, 8) and B (8, 8) (PTX mma.m16n8k8, sm_90)."""
     returned = types.UniTuple(float64, 4)
+    # Lane 4 g + q also holds A[g, q + 4], A[g + 8, q + 4] and B[q + 4, g].
     text = "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};"
     return returned(*[float64] * 10), assembly(text, "dddd", "dddddddddd", returned)
 

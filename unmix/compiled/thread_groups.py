@@ -53,20 +53,7 @@ class CpuGroups:
         scratch: Sequence[ScratchArray],
         each: bool = False,
     ) -> None:
-        """Run a body on the systems 0 to ``count`` - 1.
-
-        Parameters
-        ----------
-        make_body : callable
-            Returns the body for a team; cached.
-        count : int
-        arguments : NamedTuple
-            Arrays returned by `put`, and numbers.
-        scratch : sequence of ScratchArray
-            Shapes and types of the groups' scratch.
-        each : bool
-            On the CPU, make each system a task of its own, because it takes long.
-        """
+        """Run a body on the systems 0 to ``count`` - 1; ``each`` makes every system a task, because it takes long."""
         body = make_body(ALONE)
         step = 1 if each else max(1, -(-count // (SHARES * self.threads)))
 

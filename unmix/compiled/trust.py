@@ -1,4 +1,4 @@
-"""Whose files may be run: nobody else may write to a file of compiled code, to its folder, or to any folder on the path."""
+"""Decide whose files may be run: nobody else may write to a file of code, its folder, or any folder on the path."""
 
 import contextlib
 import os
@@ -11,19 +11,14 @@ NOBODY = 65534  # stands for all users whom a container or a network file system
 
 
 def trusted_users() -> frozenset[int]:
-    """Return root, this user and whoever installed unmix: they can change the program itself, so their code may be run."""
+    """Return root, this user and the owner of unmix, who can change the program itself, so that their code may run."""
     return frozenset({0, os.geteuid(), os.stat(PACKAGE).st_uid} - {NOBODY})
 
 
 def safe_folder(folder: Path, make: bool = False) -> Path | None:
-    """Return the real path of a folder, if nobody but `trusted_users` can write to it or replace it, or any folder on
-    the path.
-
-    Every folder must belong to one of them and be writable by nobody else. A sticky one like /tmp, where all may write
-    but only owners delete, is accepted on the way if the next one is not such a folder. Links must be theirs, and are
-    followed first: what counts is the path that they lead to. With ``make``, missing folders are made, for this user
-    alone. `OSError` where one cannot be made.
-    """
+    """Return a folder's real path if only `trusted_users` can write to it or replace it, or any folder on the path."""
+    # Every folder must belong to a trusted user and be writable by nobody else; a sticky one like /tmp may be on the
+    # way if the next one is not such a folder. Links must be theirs, and the path that they lead to counts.
     users, others_before = trusted_users(), 0
     if any(os.path.islink(place) and os.lstat(place).st_uid not in users for place in (folder, *folder.parents)):
         return None
@@ -47,14 +42,10 @@ def is_trusted(status: os.stat_result) -> bool:
 
 
 def read_trusted(path: Path) -> bytes:
-    """Return the content of a file of compiled code; nothing where it is not there, or anybody else may have written
-    it.
-
-    The file itself is looked at, too: since its folder was, a program that tidies up may have removed that, and another
-    user may have made it again.
-    """
+    """Return the content of a file of compiled code; empty where it is missing, or others may have written it."""
     with contextlib.suppress(OSError):
         if safe_folder(path.parent) is not None:
             with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                # Another user may have made the file again, since a program that tidies up removed its folder.
                 return file.read() if is_trusted(os.fstat(file.fileno())) else b""
     return b""

@@ -116,7 +116,7 @@ define(operator.or_, bits, instruction("or_"), bits)
 
 
 def check_order(*arrays: Any) -> None:
-    """Raise `TypingError` at compile time for arrays that are not in C order: addresses are computed from shapes alone."""
+    """Raise `TypingError` at compile time for arrays not in C order; addresses are computed from shapes alone."""
     for array in arrays:
         if array.layout != "C":
             raise TypingError(f"vectors can only be loaded from arrays in C order, not from {array}")
@@ -265,7 +265,7 @@ def broadcast_wide(typingctx, value):
 
 
 def stored_vector(context: Any, builder: Any, kind: Any, array: Any, at: Any, size: int) -> Any:
-    """Return ``size`` values of a C-ordered array (·, ·, ·) of any type along its last axis, from index ``at`` (three indices)."""
+    """Return ``size`` values along the last axis of a C-ordered array (·, ·, ·) of any type, from index ``at`` (3,)."""
     structure = context.make_array(kind)(context, builder, array)
     shape = cgutils.unpack_tuple(builder, structure.shape, 3)
     flat = builder.add(builder.mul(builder.add(builder.mul(at[0], shape[1]), at[1]), shape[2]), at[2])
@@ -296,11 +296,7 @@ def fetch_wide(typingctx, raw, i, j, k):
 
 @intrinsic
 def fetch_block_wide(typingctx, raw, i, j, k, Y, row, lane):
-    """Transpose a block of `TALL` by `TALL` values along the last two axes, from ``raw[i, j, k]``, into ``Y[row:,
-    lane:]``.
-
-    For 16-bit integers this takes 24 shuffles for 64 values, done before the conversion to float64.
-    """
+    """Transpose `TALL` x `TALL` values of the last two axes, from ``raw[i, j, k]``, into ``Y[row:, lane:]``."""
     check_order(raw, Y)
 
     def build(context, builder, signature, args):
@@ -310,6 +306,7 @@ def fetch_block_wide(typingctx, raw, i, j, k, Y, row, lane):
             stored_vector(context, builder, raw, array, (i, builder.add(j, count(s)), k), TALL) for s in range(TALL)
         ]
         half = TALL // 2
+        # 24 shuffles for 64 values of 16 bits, before the conversion to float64.
         low = [n // 2 + (n % 2) * TALL for n in range(TALL)]
         masks = [ir.Constant(ir.VectorType(ir.IntType(32), TALL), [n + offset for n in low]) for offset in (0, half)]
         for _ in range(TALL.bit_length() - 1):

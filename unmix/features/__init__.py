@@ -1,4 +1,7 @@
-"""Capabilities beside the core: a folder each, with everything of its own. The core asks the table here and names none elsewhere."""
+"""Capabilities beside the core: a folder each, with everything of its own.
+
+The core asks the table here and names none elsewhere.
+"""
 
 import functools
 import importlib
@@ -99,7 +102,7 @@ def features() -> tuple[Feature, ...]:
 
 
 def of_documents(ask: str, *given: Any) -> Any:
-    """Return what the first feature with an answer answers about a document, asked one of `Feature.documents`; None without one."""
+    """Return the first answer other than None of a feature's file ``documents`` to the question ``ask``, else None."""
     readers = (getattr(importlib.import_module(one.module(one.documents)), ask) for one in features() if one.documents)
     return next((answer for reader in readers if (answer := reader(*given)) is not None), None)
 

@@ -1,4 +1,4 @@
-"""The parts of features in runs: their options, maps and searches, which are imported when a command first asks for them."""
+"""The parts of features in runs: options, maps and searches, imported when a command first asks for them."""
 
 import functools
 import importlib
@@ -172,11 +172,7 @@ class Part:
         self.options = options
 
     def keep(self, library: Any, problem: Any, cube: Any, options: Any) -> int:
-        """Choose endmembers of those that were given or extracted, unless an earlier run has; return how often the file
-        was read.
-
-        ``problem`` is planned with all of them.
-        """
+        """Choose endmembers of ``problem``'s, unless an earlier run has; return how often the file was read."""
         raise NotImplementedError
 
     def kept(self, library: Any) -> Any:
@@ -191,10 +187,7 @@ class Part:
         return {}
 
     def look(self, sample: Any, look: Any, scene: Any, library: Any, steps: Any = ()) -> None:
-        """Look at a `unmix.runs.look.Sample` of the scene and a `Look` at it, after all pixels are solved.
-
-        ``library`` is the one that was given, or None, ``steps`` how bands were changed.
-        """
+        """Look at a sample and its `Look` after all pixels are solved; ``steps`` tell how bands were changed."""
 
     @property
     def lacking(self) -> float:
@@ -209,11 +202,9 @@ class Part:
     def judge(
         self, problem: Any, maps: Any, lacks: Any, said: Any, solved: int
     ) -> tuple[dict[str, Any], list[tuple[int, str]]]:
-        """Return entries in a run's record on what noise does, and sentences to log, with their levels.
-
-        ``maps`` are bands of the maps that are made from noise, ``lacks`` the shares of the ``solved`` pixels without
-        them, ``said`` what is said of these.
-        """
+        """Return entries in a run's record on the effects of noise, and sentences to log, with their levels."""
+        # maps are bands of the maps made from noise, lacks the shares of the ``solved`` pixels without them, said the
+        # text about these.
         return {}, []
 
     def of_maps(self, derived: Any, rasters: Any, path: Any) -> dict[str, Any]:

@@ -170,14 +170,14 @@ def on_axis(cube: Cube, axis_file: Path) -> Cube:
 
 
 def dated(path: Path) -> tuple[Path, str]:
-    """Split ``FILE#DATE`` into the file and a date, empty where a file has the whole name, or none has what is before it."""
+    """Split ``FILE#DATE`` into the file and the date, which is empty where the whole path is a file."""
     file, _, date = os.fspath(path).rpartition("#")
     has_no_date = not file or isinstance(path, RemotePath) or os.path.lexists(path) or not os.path.isfile(file)
     return (path, "") if has_no_date else (Path(file), date)
 
 
 def reader_of(path: Path) -> tuple[str, str]:
-    """Return the module and the function that open a file, by its first bytes; `CubeError` where its name is no name."""
+    """Return the module and the function that open a file, chosen by its first bytes."""
     try:
         if zarr.is_store(path):
             return "zarr", "open_zarr"

@@ -18,29 +18,7 @@ LONGEST = 2**22
 
 
 def axis_from_file(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Read wavelengths, and FWHM where the file has them.
-
-    Parameters
-    ----------
-    path : Path
-        Text or CSV: a line for each band with its wavelength and optionally its FWHM (nm; µm where the least is below
-        100), optionally preceded by the band's number, optionally below a heading; or all wavelengths in one row. Or an
-        ENVI header, or a data file with one: a library, another cube.
-    bands : int
-        Number of wavelengths expected.
-
-    Returns
-    -------
-    wavelengths : array (bands,), float64
-        In nm.
-    fwhm : array (bands,), float64, or None
-        In nm.
-
-    Raises
-    ------
-    CubeError
-        Where the file cannot be read, or does not hold one wavelength for each band, finite and above 0.
-    """
+    """Read wavelengths and, where the file has them, FWHM, both (bands,) float64 in nm."""
     header = header_of_axis(path)
     if header is not None:
         fields = read_header(header)

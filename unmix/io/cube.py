@@ -70,7 +70,7 @@ class Bands:
 
 
 class Screen(NamedTuple):
-    """The stored numbers of a cube that are no value, beside ``nodata``: ``misses`` tells them, and they are read as ``blank``."""
+    """Stored numbers that are missing values beside ``nodata``: ``misses`` finds them; they are read as ``blank``."""
 
     misses: Callable[[np.ndarray], np.ndarray]
     blank: float
@@ -125,21 +125,7 @@ class Cube:
         return []
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
-        """Read whole lines as stored.
-
-        Parameters
-        ----------
-        lines : slice
-            Lines to read, from 0.
-        out : array, uint8
-            Buffer to fill; at least ``bytes_per_line`` bytes for each line.
-
-        Returns
-        -------
-        array
-            The part of ``out`` that was filled, in native byte order: (n, samples, bands) for bip, (n, bands, samples)
-            for bil, (bands, n, samples) for bsq.
-        """
+        """Read whole lines as stored into ``out``, uint8; return the filled part in native byte order."""
         filled = place_for(self, lines, out)
         try:
             if self.scratch is not None:
@@ -164,7 +150,7 @@ class Cube:
         raise NotImplementedError
 
     def expect(self, lines: slice) -> None:
-        """Announce that these lines will be read soon, so that the disk starts while a GPU is made ready; where that is known."""
+        """Announce that these lines will be read soon, so that the disk can start while a GPU is made ready."""
 
     def storage(self) -> dict[str, Any]:
         """Return how the file stores the cube, for `unmix info`."""
@@ -188,14 +174,7 @@ def place_for(cube: Cube, lines: slice, out: np.ndarray) -> np.ndarray:
 
 
 def exact(cube: Cube, stored: np.ndarray) -> np.ndarray:
-    """Return stored values unchanged, after checking that float64 can hold them; every format's `read` ends with this
-    call.
-
-    Raises
-    ------
-    CubeError
-        Where a 64-bit whole number cannot be represented in float64: its last bits would be lost silently.
-    """
+    """Return stored values unchanged, or raise `CubeError` where float64 would round a 64-bit integer."""
     if stored.dtype.kind == "f" or stored.dtype.itemsize < 8 or stored.size == 0:
         return stored
     if int(stored.max()) <= LARGEST_WHOLE and int(stored.min()) >= -LARGEST_WHOLE:
@@ -229,22 +208,7 @@ def used(raw: np.ndarray, interleave: str, bands: Bands) -> np.ndarray:
 
 
 def spectra(raw: np.ndarray, interleave: str, bands: Bands) -> np.ndarray:
-    """Convert stored values to spectra.
-
-    Parameters
-    ----------
-    raw : array
-        Stored values, from `Cube.read`.
-    interleave : str
-        bip, bil or bsq.
-    bands : Bands
-        The bands to use, and their scaling.
-
-    Returns
-    -------
-    array (pixels, L), float64
-        Scaled; pixels line by line.
-    """
+    """Convert stored values, as from `Cube.read`, to scaled spectra (pixels, L) float64, line by line."""
     values = floats(raw, interleave, bands)
     values *= bands.gain
     values += bands.offset
@@ -252,10 +216,7 @@ def spectra(raw: np.ndarray, interleave: str, bands: Bands) -> np.ndarray:
 
 
 def missing(raw: np.ndarray, interleave: str, bands: Bands, nodata: float | None, each: bool = False) -> np.ndarray:
-    """Return the pixels in which a used band is nodata (as stored), NaN or infinite; bool array (pixels,).
-
-    With ``each``, return for each band whether it is missing: bool array (pixels, L).
-    """
+    """Return whether a used band is nodata, NaN or infinite: bool (pixels,), with ``each`` by band (pixels, L)."""
     values = used(raw, interleave, bands)
     if values.dtype.kind in "iu":
         bad = np.zeros(values.shape, bool) if nodata is None else values == nodata
@@ -271,21 +232,14 @@ def read_lines(cube: Cube, lines: slice) -> np.ndarray:
 
 
 def cut(cube: Cube, most_bytes: int = 0, lines: slice | None = None) -> BlockPlan:
-    """Cut a cube, or some of its lines, into blocks of at most ``most_bytes`` as stored, but of at least `Cube.lines_together`."""
+    """Cut lines of a cube into blocks of at most ``most_bytes`` as stored, but at least `Cube.lines_together`."""
     lines = lines or slice(0, cube.lines)
     together = max(cube.lines_together, most_bytes // bytes_per_line(cube))
     return BlockPlan(lines.stop, max(1, min(together, lines.stop - lines.start)), 1, lines.start)
 
 
 def read_blocks(cube: Cube, blocks: Iterable[slice]) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield blocks of lines, and their values as stored: an array that the next block overwrites.
-
-    Parameters
-    ----------
-    cube : Cube
-    blocks : iterable of slice
-        The lines of each block: a `BlockPlan`, such as `cut` makes, or some of its blocks, or single lines.
-    """
+    """Yield the lines and the stored values of each block; the next block overwrites the array."""
     buffer = np.empty(0, np.uint8)
     for lines in blocks:
         size = (lines.stop - lines.start) * bytes_per_line(cube)
@@ -294,11 +248,12 @@ def read_blocks(cube: Cube, blocks: Iterable[slice]) -> Iterator[tuple[slice, np
 
 
 def as_stored(value: float | None, dtype: np.dtype, source: Path | str, problems: list[str]) -> float | None:
-    """Return the nodata value rounded to the file's type (-1.23e34 is another number in float32); None where no value can match it."""
+    """Return the nodata value rounded to the stored type; None where no stored value can equal it."""
     if value is None or not np.isfinite(value):
         return None  # NaN and infinities always count as missing
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
+            # -1.23e34, say, is another number in float32.
             return float(dtype.type(value))
     limits = np.iinfo(dtype)
     if not (limits.min <= value <= limits.max and value == int(value)):

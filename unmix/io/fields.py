@@ -1,4 +1,4 @@
-"""Interpret the fields of an ENVI header: types, map information, spectral axis; a GeoTIFF may have such a header, too."""
+"""Interpret the fields of an ENVI header, which a GeoTIFF may have too: types, map information, spectral axis."""
 
 import difflib
 import logging
@@ -103,7 +103,7 @@ def acquisition_of(fields: Mapping[str, str]) -> dict[str, str]:
 
 
 def header_beside(path: Path) -> Path | None:
-    """Return the header in the folder of a data file: its name, or its stem, with ``.hdr``, in upper or lower case; or None."""
+    """Return the header beside a data file: its name or its stem with ``.hdr``, in any case; None without one."""
     names = path.name + ".hdr", path.stem + ".hdr"
     there = files_named(path.parent, [name[:-4] + ending for name in names for ending in (".hdr", ".HDR")])
     found = (entry for name in names for entry in there if entry.name.lower() == name.lower() and entry.is_file())
@@ -113,7 +113,7 @@ def header_beside(path: Path) -> Path | None:
 def spectral_fields(
     fields: dict[str, str], bands: int, dtype: np.dtype, header: Path, problems: list[str]
 ) -> dict[str, Any]:
-    """Return the facts in a header about the bands and their values; the keys are attributes of `unmix.io.cube.Cube`."""
+    """Return what a header says about the bands and their values, by attribute of `unmix.io.cube.Cube`."""
     waves, fwhm = (numbers(fields, key, bands, header) for key in ("wavelength", "fwhm"))
     waves, fwhm = axis_in_nanometres(waves, fwhm, fields.get("wavelength units", ""), header, problems)
     waves = axis_of_names(fields, bands, header) if waves is None else waves

@@ -26,7 +26,7 @@ SMALL, SAMPLED, TAIL = 2**20, 256, 4096
 
 
 class Status(NamedTuple):
-    """Size in bytes of an input, and when it was last written to and last changed, in ns; of a folder, of all its files together."""
+    """The size (bytes) of an input and its times of modification and change (ns); of a folder, over all its files."""
 
     size: int
     modified: int
@@ -52,7 +52,7 @@ def status_of(path: Path) -> Status:
 
 
 def files_below(folder: Path) -> list[str]:
-    """Return the names of all files in a folder and the folders in it, sorted; those that links lead to, too, and no pipes."""
+    """Return the sorted names of regular files in a folder and below; links are followed, but not in circles."""
     found, places, seen = [], [""], set()
     while places:
         below = places.pop()
@@ -107,26 +107,7 @@ DESCRIBED_BY = (
 
 
 def identity_of(scene: Cube) -> dict[str, Any]:
-    """Return the identity of a scene: the same whichever of its files was named, and wherever they lie.
-
-    Parameters
-    ----------
-    scene : Cube
-        The cube, or a `Window` of it, whose identity is that of the whole cube, and of its masks.
-
-    Returns
-    -------
-    dict
-        ``header``, a digest of the cube's metadata; ``data``, the size of its file and a digest of all its bytes, or,
-        above 1 MiB, of 64 blocks of 4 KiB spread evenly over it, including its first and its last; ``mask``, the same
-        of the mask, and its band; ``mask_out``, those of the masks that flag bad pixels; ``extract_mask``. There is no
-        time in it: copies are one scene.
-
-    Raises
-    ------
-    CubeError
-        Where a file cannot be read.
-    """
+    """Return the identity of a scene and its masks, by content: copies have the same, whichever file was named."""
     if not isinstance(scene, Window):
         return input_id(scene)
     identity = input_id(scene.cube)
@@ -148,10 +129,7 @@ def input_id(cube: Cube) -> dict[str, Any]:
 
 
 def content_of(path: Path) -> dict[str, Any]:
-    """Return the size of a file, or a folder, and a digest of its bytes, or of blocks of a large one; see `pieces`.
-
-    Of a folder on a server the digest is of the versions of some of its objects.
-    """
+    """Return the size of a file or folder, and a digest of its bytes, of blocks where it is large (see `pieces`)."""
     digest = hashlib.sha256()
     try:
         size = status_of(path).size
@@ -180,7 +158,7 @@ def pieces(size: int) -> list[tuple[int, int]]:
 
 
 def is_older(identity: dict[str, Any]) -> bool:
-    """Return whether an older unmix made this identity, from the file's time; it cannot be compared with those made now."""
+    """Return whether an older unmix made this identity, with the file's time; it matches none that is made now."""
     return "modified" in identity.get("data", {})
 
 
@@ -231,14 +209,10 @@ class Watch:
 
 
 def state_of(path: Path) -> Sequence[Any] | None:
-    """Return the device, inode, size and times of a file, which change when it is written or replaced; None where it is
-    missing.
-
-    An object of a store has none of these: each request for its bytes is for the version that was opened. Of a folder
-    on a server, whose objects are read one by one, the versions are asked for anew.
-    """
+    """Return device, inode, size and times of a file, which change when it is written or replaced; None if missing."""
     try:
         if isinstance(path, RemotePath):
+            # Each request for an object is for the version that was opened; the versions of a folder are asked anew.
             return path.versions() if path.objects else ()
         own = os.stat(path)
         return own.st_dev, own.st_ino, *status_of(path)
@@ -252,7 +226,7 @@ def modified(scene: Cube) -> int:
 
 
 def warn_if_touched(scene: Cube, about: dict[str, Any]) -> None:
-    """Warn where the data was written to since the run began: the identity of a large file covers blocks of it, not every byte."""
+    """Warn where the data was written to since the run began; the identity of a large file covers only blocks of it."""
     if about.get("modified") not in (None, modified(scene)):
         log.warning(
             f"{scene.path}: was written to, or copied, since the unfinished run began; the parts of it that were "

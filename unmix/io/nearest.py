@@ -1,4 +1,4 @@
-"""Lay a raster of another grid over a scene: each pixel of the scene has the value of the raster's pixel that holds its centre."""
+"""Put a raster on a scene's grid: each scene pixel takes the value of the raster pixel that holds its centre."""
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Nearest(Window):
 
 
 def nearest(raster: Cube, scene: Cube, outside: float) -> Nearest | None:
-    """Return a raster on a scene's grid; None where either has no place, or is turned, or they are in two systems, or do not meet."""
+    """Return a raster on a scene's grid; None without two unrotated maps in one system that overlap."""
     at, to = placed(raster), placed(scene)
     if at is None or to is None or any((at[2], at[4], to[2], to[4])):
         return None

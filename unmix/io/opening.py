@@ -30,10 +30,7 @@ HANDED_OVER = Path("/dev/fd")
 
 
 def parted(spec: str | os.PathLike[str]) -> tuple[Path, str]:
-    """Split ``FILE:NAME`` into the file and the name, empty where there is none.
-
-    Names of files, and what follows, may have colons too: the first cut that leaves a file is the one, else the last.
-    """
+    """Split ``FILE:NAME`` at the first colon that leaves a file, else the last; the name is "" without a colon."""
     text = os.fspath(spec)
     if is_remote(text):
         folder, slash, name = text.rpartition("/")
@@ -42,25 +39,14 @@ def parted(spec: str | os.PathLike[str]) -> tuple[Path, str]:
     cuts = [place for place, letter in enumerate(text) if letter == ":"]
     if os.path.exists(text) or not cuts:
         return Path(text), ""
+    # Names of files, and what follows them, may have colons too.
     ends = (place for place in cuts if os.path.isfile(text[:place]) or text[:place].endswith(ZARR))
     cut = next(ends, cuts[-1])
     return (Path(text[:cut]), text[cut + 1 :]) if cut else (Path(text), "")
 
 
 def open_new(path: str | os.PathLike[str], mode: str = "w+b", **how: Any) -> IO[Any]:
-    """Open a new, empty file; a file or link of that name is unlinked first, and the target of a link is left alone.
-
-    Parameters
-    ----------
-    path : path-like
-    mode, **how
-        As for `open`. A file that can be read can be mapped, too.
-
-    Raises
-    ------
-    OSError
-        Where it cannot be created, or what has its name cannot be unlinked.
-    """
+    """Open a new, empty file; unlink a file or link of that name first, and leave a link's target alone."""
     Path(path).unlink(missing_ok=True)
     return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_EXCL | os.O_NOFOLLOW, 0o666), **how)
 
@@ -72,15 +58,7 @@ def write_new(path: str | os.PathLike[str], content: bytes | str) -> None:
 
 
 def open_there(path: str | os.PathLike[str], mode: str, **how: Any) -> IO[Any]:
-    """Open a file that may exist already, with a mode such as "a" or "r+b".
-
-    Raises
-    ------
-    OutputError
-        Where that name is a link, or anything else but a regular file without a second name.
-    OSError
-        Where it cannot be opened.
-    """
+    """Open a file that may exist ("a", "r+b"); `OutputError` for links and all but regular files with one name."""
     if os.path.islink(path):
         raise OutputError(f"{path}: is a link; unmix does not write through it: remove it")
 
@@ -109,14 +87,14 @@ def open_plain(path: str | os.PathLike[str], buffering: int = -1) -> IO[bytes]:
 
 
 def read_plain(path: str | os.PathLike[str]) -> bytes:
-    """Return the content of a regular file, or of a pipe that the shell handed over, ``<(find …)``; errors as of `open_plain`."""
+    """Return the content of a regular file (see `open_plain`) or of a pipe from the shell, ``<(find …)``."""
     is_handed_over = Path(path).parent == HANDED_OVER
     with open(path, "rb") if is_handed_over else open_plain(path) as file:
         return file.read()
 
 
 def why_no_file(path: Path) -> str:
-    """Return why a path that is no plain file cannot be read; of a server that may hide what it has, in its own words."""
+    """Return why a path that is no regular file cannot be read; for a remote path, in the server's words."""
     try:
         path.stat()
     except FileNotFoundError as error:
@@ -127,7 +105,7 @@ def why_no_file(path: Path) -> str:
 
 
 def read_small(path: Path, longest: int = LONGEST_HEADER) -> bytes:
-    """Return the bytes of a header or table; raise `CubeError` where it is no regular file, too large, or cannot be read."""
+    """Return the bytes of a header or table; `CubeError` where it is not regular, too large or unreadable."""
     try:
         if not path.is_file():  # reading a pipe could block for ever, and a device never end
             raise CubeError(f"{path}: {why_no_file(path)}")
@@ -141,7 +119,7 @@ def read_small(path: Path, longest: int = LONGEST_HEADER) -> bytes:
 
 
 def close_late(file: IO[Any]) -> None:
-    """Close a file that was flushed, or that nobody needs; warn where that fails, as network file systems tell of errors this late."""
+    """Close a file whose content is flushed or not needed; warn of an error, which network file systems report late."""
     try:
         file.close()
     except OSError as error:
@@ -149,34 +127,20 @@ def close_late(file: IO[Any]) -> None:
 
 
 def mapped(file: IO[bytes], kind: Any, shape: Sequence[int], begin: int = 0, mode: Any = "r") -> np.ndarray:
-    """Return a part of an open file, from the byte ``begin`` on, as a memory map (shape) that outlasts the file object.
-
-    Raises
-    ------
-    OutputError
-        Where the file is shorter: another program cut it.
-    """
+    """Return a memory map (shape) of an open file from byte ``begin`` on; it outlasts the file object."""
     if os.fstat(file.fileno()).st_size < begin + math.prod(shape) * np.dtype(kind).itemsize:
         raise OutputError(f"{file.name}: is shorter than it was when it was written; another program changed it")
     return np.memmap(file, kind, mode, begin, tuple(shape))
 
 
 def path_of(file: IO[bytes]) -> Path:
-    """Return a path that leads to an open file itself, whatever has its name by now, for libraries that open files by name."""
+    """Return a path to an open file itself, even if its own path is replaced, for libraries that open by name."""
     by_process = Path(f"/proc/self/fd/{file.fileno()}")
     return by_process if by_process.exists() else Path(f"/dev/fd/{file.fileno()}")
 
 
 def open_named(path: str | os.PathLike[str], mode: str, **how: Any) -> IO[Any]:
-    """Open a file that the user named, with a mode such as "a"; follow a link only if this user or root owns it.
-
-    Raises
-    ------
-    OutputError
-        Where it is a link that another user owns.
-    OSError
-        Where it cannot be opened.
-    """
+    """Open a file that the user named, with a mode such as "a"; follow a link only if this user or root owns it."""
     is_link = os.path.islink(path)
     if is_link and os.lstat(path).st_uid not in (0, os.geteuid()):
         raise OutputError(f"{path}: is a link that another user made; name another file")

@@ -1,4 +1,4 @@
-"""Place maps in the sensor's geometry on a map grid, by a lookup table that holds the swath pixel of every grid cell."""
+"""Place maps in sensor geometry on a map grid, by a lookup table of the swath pixel of every grid cell."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,37 +44,14 @@ class Placement:
         return replace(self, begin=(self.begin[0] + line, self.begin[1] + sample))
 
     def place(self, swath: np.ndarray, lines: slice, fill: float) -> np.ndarray:
-        """Return some lines of the placed map.
-
-        Parameters
-        ----------
-        swath : array (lines, bands, samples)
-            A map in the sensor's geometry.
-        lines : slice
-            Lines of the placed map.
-        fill : float
-            Value of cells without a pixel.
-
-        Returns
-        -------
-        array (n, bands, samples), of the type of ``swath``
-
-        Raises
-        ------
-        CubeError
-            Where the table cannot be read.
-        """
+        """Return lines (n, bands, samples) of the placed map of a swath (lines, bands, samples); else ``fill``."""
         y, x, has_pixel = self.look_up(lines, swath.shape[0], swath.shape[2])
         placed = np.full((*y.shape, swath.shape[1]), fill, swath.dtype)
         placed[has_pixel] = swath[y[has_pixel], :, x[has_pixel]]
         return placed.transpose(0, 2, 1)
 
     def look_up(self, lines: slice, height: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return for some lines of the map the line and sample (from 0) of each cell's pixel, and whether it has one.
-
-        All three are arrays (n, samples). The swath, or the part of it that was read, has ``height`` lines of ``width``
-        samples.
-        """
+        """Return each map cell's line and sample in the swath read, and whether it has a pixel, all (n, samples)."""
         try:
             tables = (table[lines] for table in (self.line, self.sample))
             y, x = (np.abs(np.where(np.abs(table) < SMALLEST_FILL, table, 0).astype(np.int64)) for table in tables)

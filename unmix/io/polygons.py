@@ -28,7 +28,7 @@ ASKED = "are they in the system that their file names? (a GeoJSON without one is
 
 
 def bounds_of(system: str) -> tuple[float, float]:
-    """Return the largest coordinates, across and up, of a system, in its unit; those of lengths where GDAL does not know it."""
+    """Return the largest valid coordinates, across and up, in a system's unit."""
     from rasterio.crs import CRS
 
     known = CRS.from_user_input(system)
@@ -55,25 +55,7 @@ def refuse_beyond(shapes: np.ndarray, bounds: tuple[float, float], cube: Cube, w
 
 
 def placed(shapes: Sequence[Any], groups: Sequence[int], count: int, system: str, cube: Cube) -> np.ndarray:
-    """Return the union of the geometries of each group (count,), in samples and, counted upwards, lines of a cube.
-
-    Parameters
-    ----------
-    shapes : sequence of n geometries of shapely
-    groups : sequence of n int
-        The number of each one's group, from 0.
-    count : int
-        How many groups there are.
-    system : str
-        Their coordinate system, as GDAL reads it.
-    cube : Cube
-
-    Raises
-    ------
-    CubeError
-        Where the cube has no place on a map, rasterio or shapely is not installed, or a coordinate is no place in a
-        system.
-    """
+    """Return the union of each group's shapes (count,) in a cube's coordinates: x = samples, y = −lines."""
     transform, moved = geotransform(cube.fields.get("map info", "")), np.array(shapes, object)
     if transform is None:
         raise CubeError(
@@ -108,7 +90,7 @@ def placed(shapes: Sequence[Any], groups: Sequence[int], count: int, system: str
 
 
 def united(shapes: np.ndarray, groups: np.ndarray, count: int, cube: Cube) -> np.ndarray:
-    """Return the union of the geometries of each group (count,), of polygons that cross themselves what is inside by even and odd."""
+    """Return the union of each group's shapes (count,); self-crossing polygons are filled by the even-odd rule."""
     import shapely
 
     parts, which = shapely.get_parts(shapes, return_index=True)
@@ -132,11 +114,7 @@ def united(shapes: np.ndarray, groups: np.ndarray, count: int, cube: Cube) -> np
 
 
 def cells_by_centre(shape: Any, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cells whose centres are in a geometry, and the share of each, 1: of a grid of unit cells between two
-    corners (x, y).
-
-    They are counted by row, from the uppermost.
-    """
+    """Return the unit cells, by row from the top, with centres in a shape, and 1 for each; the corners are (x, y)."""
     rasterio = gdal("polygons need")
     from rasterio.features import rasterize
 
@@ -146,23 +124,7 @@ def cells_by_centre(shape: Any, low: np.ndarray, high: np.ndarray) -> tuple[np.n
 
 
 def pixels_inside(shapes: Sequence[Any], numbers: Sequence[int], system: str, cube: Cube) -> np.ndarray:
-    """Return the number of the last polygon that holds each pixel's centre, or point in the pixel, 0 for none; int32
-    (lines, samples).
-
-    Parameters
-    ----------
-    shapes : sequence of geometries of shapely
-    numbers : sequence of int
-        A number from 1 for each.
-    system : str
-        Their coordinate system, as GDAL reads it.
-    cube : Cube
-
-    Raises
-    ------
-    CubeError
-        As of `placed`.
-    """
+    """Return the number of the last shape over each pixel's centre, 0 for none: int32 (lines, samples)."""
     moved = placed(shapes, range(len(shapes)), len(shapes), system, cube)
     with settings():
         from rasterio import Affine

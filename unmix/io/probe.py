@@ -25,13 +25,7 @@ LONGEST_WAIT = 600.0
 
 
 def survives(path: Path, function: Callable[[], Any]) -> None:
-    """Run a function in a child process and ignore its result; ``path`` is for messages.
-
-    Raises
-    ------
-    CubeError
-        Where the child uses a processor for more than 20 s, or crashes.
-    """
+    """Run a function in a child process first; `CubeError` where it crashes, or uses a processor for more than 20 s."""
     if not hasattr(os, "fork") or (sys.platform == "darwin" and threading.active_count() > 1):
         return
     # The child lacks all other threads, of which it needs none: h5py holds its own lock during a fork, so that no

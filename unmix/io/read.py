@@ -1,4 +1,4 @@
-"""Read the pieces of a block by their positions in a file, several in parallel, each straight into its place in memory."""
+"""Read the pieces of a block by their offsets in a file, in parallel, each straight into its place in memory."""
 
 import contextlib
 import os
@@ -89,13 +89,7 @@ def announce(path: Path, stretches: Sequence[tuple[int, int]]) -> None:
 
 
 def read_parts(path: Path, parts: Sequence[Part]) -> None:
-    """Fill every part from the file, in parallel.
-
-    Raises
-    ------
-    CubeError
-        Where the file cannot be read any more, or ends too early. By then no thread writes to the arrays.
-    """
+    """Fill every part from the file, in parallel; no thread writes any more when an error is raised."""
     if isinstance(path, RemotePath):
         return path.pages.fill(parts)
     try:

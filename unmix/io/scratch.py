@@ -1,5 +1,4 @@
-"""Inflate a cube that cannot be read by lines into a temporary file, once; the file has no name and ends with the
-process.
+"""Inflate a cube that cannot be read by lines once, into a nameless temporary file that ends with the process.
 
 Such are a gzip-compressed ENVI cube, and a dataset whose chunks hold far more lines than a block: some products store a
 whole band in a chunk. Read by lines, each chunk would be decompressed once for every block; read by bands, pixels could
@@ -38,7 +37,7 @@ MOST_OF_A_STRIP = 96 * 2**20
 
 @contextlib.contextmanager
 def new_scratch(path: Path, size: int) -> Iterator[Any]:
-    """Yield an empty scratch file for ``size`` bytes of a cube, closed on an error; raise `CubeError` where there is no room."""
+    """Yield an empty scratch file for ``size`` bytes, closed on an error; `CubeError` where there is no room."""
     folder = tempfile.gettempdir()
     if (asked := os.environ.get("TMPDIR")) and os.path.abspath(asked) != os.path.abspath(folder):
         say_once(f"TMPDIR {asked}: is no folder that can be written; {folder} is used", logging.WARNING)
@@ -58,13 +57,7 @@ def new_scratch(path: Path, size: int) -> Iterator[Any]:
 
 
 def gunzip(path: Path, size: int) -> Any:
-    """Inflate a gzip-compressed file of at least ``size`` bytes into a scratch file, and return that.
-
-    Raises
-    ------
-    CubeError
-        Where it is damaged or holds less, or there is no room.
-    """
+    """Inflate a gzip-compressed file of at least ``size`` bytes into a scratch file, and return that."""
     done = 0
     with new_scratch(path, size) as file:
         try:
@@ -82,12 +75,7 @@ def gunzip(path: Path, size: int) -> Any:
 
 
 def from_pieces(path: Path, shape: list[int], dtype: np.dtype, pieces: Iterable[tuple[list[int], np.ndarray]]) -> Any:
-    """Write the pieces of a cube into a scratch file and return it.
-
-    ``shape`` (bands, lines, samples) is that of the whole cube. Each piece is its place (band, line, sample) and its
-    values, in memory of its own, which is written while the next one is made. Errors of ``pieces`` pass through;
-    `CubeError` where a write fails.
-    """
+    """Write pieces, [band, line, sample] and values, of a cube (bands, lines, samples) to a scratch file; return it."""
     size = math.prod(shape) * dtype.itemsize
     with new_scratch(path, size) as file, ThreadPoolExecutor(1, "write") as writer:
         try:
@@ -102,7 +90,7 @@ def from_pieces(path: Path, shape: list[int], dtype: np.dtype, pieces: Iterable[
 
 
 def joined_chunks(lengths: list[int], steps: list[int], itemsize: int) -> Iterator[tuple[slice, ...]]:
-    """Yield parts of a cube (bands, lines, samples): chunks of ``steps``, several together up to `MOST_OF_A_STRIP` bytes."""
+    """Yield parts (bands, lines, samples) of a cube: chunks of ``steps``, joined up to `MOST_OF_A_STRIP` bytes."""
     steps = list(steps)
     # More samples first, so that whole lines are written; larger parts of many bands are slower to put together.
     for axis, most in ((2, MOST_OF_A_STRIP), (0, MOST_OF_A_STRIP // 3), (1, MOST_OF_A_STRIP // 3)):
@@ -113,26 +101,7 @@ def joined_chunks(lengths: list[int], steps: list[int], itemsize: int) -> Iterat
 
 
 def inflate(path: Path, data: Any, axes: str, dtype: np.dtype, index: int = 0) -> Any:
-    """Write a dataset into a scratch file as (bands, lines, samples), in ``dtype``, and return that.
-
-    Parameters
-    ----------
-    path : Path
-        The file, for messages.
-    data : h5py.Dataset
-        Chunked or not.
-    axes : str
-        Order of its axes, such as yxb; 1 is one that is none of them.
-    dtype : dtype
-        Type of the cube, in native byte order.
-    index : int
-        The place along axes that are none of these.
-
-    Raises
-    ------
-    CubeError
-        Where the temporary folder has no room, or a chunk cannot be read.
-    """
+    """Write a dataset to a scratch file (bands, lines, samples); ``index`` is the place along axes called 1."""
     decoder = Decoder.of(data)
     if decoder.chunk_bytes > LARGEST_CHUNK:
         raise CubeError(
@@ -157,7 +126,7 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype, index: int = 0) -
 
 
 def write_part(descriptor: int, cube: np.ndarray, start: list[int], shape: list[int]) -> None:
-    """Write a part (bands, lines, samples) to its place in a file; in one write for a band where its lines are whole."""
+    """Write a part (bands, lines, samples) to its place in a file, each band at once where its lines are whole."""
     band, line, sample = start
     for b, plane in enumerate(cube):
         first = ((band + b) * shape[1] + line) * shape[2] + sample

@@ -1,4 +1,4 @@
-"""Coordinate systems that are told by a text alone: GDAL asks a server for any other name, or takes it for that of a file."""
+"""Recognise coordinate systems given by text alone: GDAL takes other names for files, or asks a server for them."""
 
 import re
 
@@ -21,11 +21,7 @@ SCHEMA = re.compile(r"https://proj\.org/schemas/[\w./]*", re.ASCII)
 
 
 def self_contained(system: str) -> str:
-    """Return a text that tells a coordinate system without a server or another file, as GDAL reads it; empty for any
-    other.
-
-    It is a code, its URN or URL of OGC, WKT, PROJJSON or a string of PROJ.
-    """
+    """Return a coordinate system that a text alone defines (code, URN, WKT, PROJJSON, PROJ); "" for any other."""
     text = system.strip()
     if CODED.fullmatch(text):
         return re.sub(r".*epsg\.xml#", "EPSG:", text)

@@ -1,4 +1,4 @@
-"""Split the text of tables into rows and cells: one place decides what separates columns, and whether commas are decimal."""
+"""Split tables into rows and cells: decide in one place which separator they use, and whether commas are decimal."""
 
 import contextlib
 import csv
@@ -20,14 +20,14 @@ SEPARATOR = re.compile(r'"?sep=([,;\t])"?', re.IGNORECASE)
 
 
 class Row(NamedTuple):
-    """A line of a table: its number, from 1, and its cells without blanks around them, whose decimal commas are points."""
+    """A line of a table: its number, from 1, and its stripped cells, with points for decimal commas."""
 
     number: int
     cells: list[str]
 
 
 def decoded(raw: bytes, strictly: bool = False) -> str:
-    """Return a text in UTF-8, in UTF-16 as spreadsheets write it or, where it is neither and not ``strictly`` one, in Latin-1."""
+    """Decode UTF-8, UTF-16 (spreadsheets) or else Latin-1; ``strictly`` raises UnicodeDecodeError in place of it."""
     with contextlib.suppress(UnicodeDecodeError):
         if raw[:2] in (b"\xff\xfe", b"\xfe\xff") and not (text := raw.decode("utf-16")).rstrip().isalpha():
             return text
@@ -54,22 +54,7 @@ def with_point(cell: str) -> str:
 
 
 def table_rows(text: str, path: str | os.PathLike[str], error: type[UnmixError]) -> list[Row]:
-    """Return the rows of a CSV table that are not empty, whose columns commas, semicolons or tabs separate.
-
-    Parameters
-    ----------
-    text : str
-    path : path-like
-        For messages.
-    error : type of UnmixError
-        The class of errors.
-
-    Raises
-    ------
-    UnmixError
-        Where it is no table, or a row has more cells than the first one: decimal commas, or commas of names, separate
-        it too often.
-    """
+    """Return the rows of a CSV table that are not empty; ``error`` is the class to raise."""
     lines = text.splitlines(keepends=True)  # a quoted cell may have several
     told = SEPARATOR.fullmatch(lines[0].strip()) if lines else None
     first = 1 if told else 0
@@ -88,7 +73,7 @@ def table_rows(text: str, path: str | os.PathLike[str], error: type[UnmixError])
 
 
 def separator_of(lines: Sequence[str]) -> str:
-    """Return what separates the columns of lines: tab or semicolon where all lines, or the first more than commas, have it."""
+    """Return the separator: tab or semicolon if all lines, or the first more often than commas, have it; else comma."""
     for one in "\t;":
         if lines and (all(one in line for line in lines) or lines[0].count(one) > lines[0].count(",")):
             return one
@@ -110,16 +95,7 @@ def refuse_longer(rows: Sequence[Row], path: str | os.PathLike[str], error: type
 
 
 def list_rows(text: str, path: str | os.PathLike[str], error: type[UnmixError]) -> list[Row]:
-    """Return the lines of a list of numbers that are not empty, split at blanks, tabs, semicolons and commas; ``#``
-    begins a comment.
-
-    Commas are decimal where something else separates columns (which may begin with a name) and no number has a point.
-
-    Raises
-    ------
-    UnmixError
-        Where commas alone separate whole numbers, so that they may be decimal; see `refuse_pairs`.
-    """
+    """Return lines of numbers, split at blanks, tabs, semicolons and commas, without empty lines and ``#`` comments."""
     lines = [(n, line.partition("#")[0].strip()) for n, line in enumerate(text.splitlines(), 1)]
     lines = [(n, line) for n, line in lines if line]
     if "," not in text:  # thousands of files of USGS
@@ -140,11 +116,7 @@ def list_rows(text: str, path: str | os.PathLike[str], error: type[UnmixError]) 
 
 
 def refuse_pairs(rows: Sequence[Row], path: str | os.PathLike[str], error: type[UnmixError]) -> None:
-    """Raise an error where rows hold whole numbers alone, and commas between them that may be decimal.
-
-    A heading that names every column tells that they are not, as do a point in any number and a first of two columns
-    that counts the rows; a single row is a list.
-    """
+    """Raise an error where rows hold only whole numbers, and the commas between them may be decimal."""
     is_named = bool(rows) and not is_whole(rows[0].cells[-1])
     body = rows[is_named:]
     tails = [list(itertools.takewhile(is_whole, reversed(row.cells)))[::-1] for row in body]
@@ -154,6 +126,7 @@ def refuse_pairs(rows: Sequence[Row], path: str | os.PathLike[str], error: type[
         return
     if any("." in cell for row in body for cell in row.cells[: max(texts)]):
         return
+    # A first of two columns that counts the rows shows that commas separate.
     firsts = [int(tail[0]) for tail in tails]
     counts = firsts[0] in (0, 1) and firsts == list(range(firsts[0], firsts[0] + len(firsts)))
     if not (counts and set(map(len, tails)) == {2}):

@@ -1,4 +1,4 @@
-"""Read polygons and points by GDAL, which is given a copy of what was looked at: nothing in it leads to other files or servers."""
+"""Read polygons and points by GDAL from a checked copy, in which nothing leads to other files or servers."""
 
 import contextlib
 import io
@@ -59,24 +59,14 @@ HREF = XLINK + "href"
 
 
 def start_of(raw: bytes) -> bytes | None:
-    """Return the first bytes, in `KINDS` or `ZIP`, by which a file is known; None of GeoJSON, and of what is nothing."""
+    """Return the first bytes, in `KINDS` or `ZIP`, that identify a file; None for GeoJSON and unknown files."""
     if raw[:64].replace(b"\x00", b"").lstrip(BEFORE).startswith(b"<"):
         return b"<"
     return next((first for first in (ZIP, *KINDS) if raw.startswith(first)), None)
 
 
 def features_by_gdal(path: Path, raw: bytes, layer: str, longest: int) -> tuple[list[tuple[Any, dict[str, Any]]], str]:
-    """Return the geometries (of shapely) of a file that begins as one of `KINDS`, their properties, and their
-    coordinate system.
-
-    Those of one ``layer``, by its name, where there are several. ``longest`` is that of a file beside it, bytes.
-
-    Raises
-    ------
-    CubeError
-        Where pyogrio or shapely is not installed, the file leads elsewhere or cannot be read, or its coordinate system
-        is not known.
-    """
+    """Return (geometry, properties) of each feature of a layer, and the coordinate system of the file."""
     try:
         import pyogrio
         import shapely
@@ -117,7 +107,7 @@ def features_by_gdal(path: Path, raw: bytes, layer: str, longest: int) -> tuple[
 
 @contextlib.contextmanager
 def warnings_in_log(path: Path) -> Iterator[None]:
-    """Log what GDAL warns of, each once, as one line about a file; Python would show it with the line of pyogrio's code."""
+    """Log GDAL's warnings, each once and on one line about the file; Python would show a line of pyogrio's code."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         yield
@@ -126,7 +116,7 @@ def warnings_in_log(path: Path) -> Iterator[None]:
 
 
 def layers_of(path: Path, folder: Path, files: dict[str, bytes]) -> Iterator[tuple[str, Path]]:
-    """Yield the layers of files, copied into a folder of their own, and the copy of each; `CubeError` where one leads elsewhere."""
+    """Yield each layer's name and file, copied to ``folder``; `CubeError` where a file leads elsewhere."""
     import pyogrio
 
     mains = {}
@@ -155,13 +145,7 @@ def layers_of(path: Path, folder: Path, files: dict[str, bytes]) -> Iterator[tup
 
 
 def packed(path: Path, raw: bytes, longest: int) -> dict[str, bytes]:
-    """Return the files that a ZIP holds, or a file and those that belong beside it, by name.
-
-    Raises
-    ------
-    CubeError
-        Where a ZIP is too large, or a file beside is a link out of the folder.
-    """
+    """Return the files in a ZIP, or a file and its companions, by name; `CubeError` where they are too large."""
     first, found = start_of(raw), dict[str, bytes]()
     if first == ZIP:
         with zipfile.ZipFile(io.BytesIO(raw)) as opened:
@@ -182,7 +166,7 @@ def packed(path: Path, raw: bytes, longest: int) -> dict[str, bytes]:
 
 
 def refuse_what_leads_elsewhere(path: Path, copy: Path) -> None:
-    """Raise `CubeError` of a GeoPackage that has more than tables: views, virtual tables and columns that call functions of GDAL."""
+    """Raise `CubeError` for a GeoPackage with views, virtual tables or columns that call functions of GDAL."""
     import sqlite3
 
     with contextlib.closing(sqlite3.connect(copy)) as opened:
@@ -216,16 +200,7 @@ def is_plain(sql: str) -> bool:
 
 
 def cleaned(path: Path, raw: bytes, others: Container[str]) -> tuple[bytes, bytes]:
-    """Return how a KML or GML is known in `KINDS`, and its elements without what names other files.
-
-    All have prefixes, so that no driver for another kind of XML takes one for its own. ``others`` are the files of a
-    ZIP.
-
-    Raises
-    ------
-    CubeError
-        Where it is neither, is damaged, or has a part of its polygons, or their coordinate system, elsewhere.
-    """
+    """Return the key of a KML or GML in `KINDS`, and its elements, prefixed, without the names of other files."""
     try:
         root = ElementTree.fromstring(raw)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
@@ -242,6 +217,7 @@ def cleaned(path: Path, raw: bytes, others: Container[str]) -> tuple[bytes, byte
         for child in [child for child in one if child.tag.rpartition("}")[2] in odd]:
             one.remove(child)
         refuse_parts_elsewhere(path, name, one, own == space, others)
+        # All have prefixes, so that no driver for another kind of XML takes one for its own.
         one.tag = f"{prefix if own == space else 'x'}:{name}"
         one.attrib = {
             key.replace(f"{space}}}", f"{prefix}:").replace(XLINK, "xlink:"): value
@@ -256,7 +232,7 @@ def cleaned(path: Path, raw: bytes, others: Container[str]) -> tuple[bytes, byte
 def refuse_parts_elsewhere(
     path: Path, name: str, one: ElementTree.Element, is_own: bool, others: Container[str]
 ) -> None:
-    """Raise `CubeError` where an element of KML or GML, called ``name``, has what is shown, or its coordinate system, elsewhere."""
+    """Raise `CubeError` where a KML or GML element ``name`` has its content or coordinate system elsewhere."""
     link = one.attrib.get(HREF, "#") if is_own else "#"
     if name.startswith("NetworkLink"):
         found = [inner.text or "" for inner in one.iter() if inner.tag.rpartition("}")[2] == "href"]

@@ -1,5 +1,4 @@
-"""Read a part of a cube: some lines, some samples, and of these the pixels that a mask keeps; or with its bands changed
-(`Changed`).
+"""Read a part of a cube: some lines, samples and pixels that a mask keeps; or with its bands changed (`Changed`).
 
 What is laid over a scene, a mask or a cube of weights, has its size and lies where it does (`begin_within`).
 """
@@ -61,7 +60,7 @@ class Mask(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """A cube as it is to be read: the bands in use, and the value that means no data, as stored; see `unmix.scene.open_scene`."""
+    """A cube to be read, its bands in use, and its nodata value as stored; see `unmix.scene.open_scene`."""
 
     cube: Cube
     bands: Bands
@@ -87,7 +86,7 @@ class Scene(NamedTuple):
         return spectra(raw, self.cube.interleave, self.bands)
 
     def less(self, spectrum: np.ndarray) -> "Scene":
-        """Return the scene less a spectrum (L,): ``y − spectrum`` is rounded once, so that small differences of large values last."""
+        """Return the scene minus a spectrum (L,), rounded once, so that small differences of large values last."""
         return self._replace(bands=replace(self.bands, offset=self.bands.offset - spectrum))
 
     def missing(self, raw: np.ndarray, each: bool = False) -> np.ndarray:
@@ -234,7 +233,7 @@ class Changed(Window):
         return part
 
     def change(self, values: np.ndarray) -> np.ndarray:
-        """Return the changed values of the bands that are left, from scaled ones of the bands in use (L, n); missing ones are NaN."""
+        """Return changed values of the bands left, from scaled values of the bands in use (L, n); missing is NaN."""
         raise NotImplementedError
 
     @property
@@ -272,13 +271,13 @@ class Tied(Changed):
         self.first_band = first
 
     def change(self, values: np.ndarray) -> np.ndarray:
-        """Return values of the bands in use (L, n) less those of the first bands of their windows, for the bands that are left."""
+        """Return values (L, n) minus those of the first bands of their windows, for the bands that are left."""
         less = np.where(self.first_band[:, None] >= 0, values[self.first_band], 0.0)
         return np.ascontiguousarray((values - less)[self.is_left])
 
 
 def shifted(fields: dict[str, str], lines: int, samples: int) -> dict[str, str]:
-    """Return the header fields of a part that begins ``lines`` and ``samples`` later; the tie point keeps its place on the map."""
+    """Return the header fields of a part that begins ``lines`` and ``samples`` later; its place on the map stays."""
     fields = dict(fields)
     if lines == samples == 0:
         return fields
@@ -298,17 +297,13 @@ def shifted(fields: dict[str, str], lines: int, samples: int) -> dict[str, str]:
 
 
 def moved(words: list[str], lines: int, samples: int) -> list[str] | None:
-    """Return the entries of the map info of a part, or None where they are not understood; the tie point's pixel is
-    moved.
-
-    On a turned map its coordinates are moved instead: GDAL counts the tie point's pixel along the map's axes, not the
-    scene's.
-    """
+    """Return the map info entries of a part that begins ``lines`` and ``samples`` later; None if not understood."""
     transform = geotransform(",".join(words))
     if transform is None:
         return None
     _, a, b, _, d, e = transform
     tie = [leading_number(word) or 0.0 for word in words[:5]]
+    # On a turned map the coordinates move: GDAL counts the tie point's pixel along the map's axes, not the scene's.
     if b == d == 0:
         changed = {1: tie[1] - samples, 2: tie[2] - lines}
     else:
@@ -328,14 +323,7 @@ def origin_of(cube: Cube) -> tuple[int, int]:
 
 
 def begin_within(raster: Cube, part: Cube, what: str) -> tuple[int, int]:
-    """Return line and sample at which the part of a scene that is read begins in a raster of the scene's size, or of
-    the part's.
-
-    Raises
-    ------
-    CubeError
-        Where it has another size, or lies elsewhere by its map info.
-    """
+    """Return the line and sample where ``part`` begins in a raster of the size of the whole scene or of the part."""
     whole = part.cube if isinstance(part, Window) else part
     is_whole = (raster.lines, raster.samples) == (whole.lines, whole.samples)
     if not is_whole and (raster.lines, raster.samples) != (part.lines, part.samples):

@@ -40,7 +40,7 @@ HEAD = 4096
 
 @dataclass(frozen=True)
 class LibraryFormat:
-    """A library format: ``is_it(path, head)`` recognises it by the first bytes, ``load(path, raw)`` reads the whole file."""
+    """A library format: ``is_it(path, head)`` tests a file's first bytes, ``load(path, raw)`` reads the whole file."""
 
     name: str
     what: str
@@ -108,11 +108,7 @@ FOREIGN = (
 
 
 def is_library(path: Path, dataset: str | None = None) -> bool:
-    """Return whether a path names a spectral library rather than a cube.
-
-    A library is a folder, a text file of spectra, an ENVI library (data or header file, by what its header says), or a
-    MATLAB file with a table of spectra and no cube (unless ``dataset`` names the cube).
-    """
+    """Return whether a path is a library: a folder, text of spectra, ENVI library, or MATLAB file without a cube."""
     try:
         if path.is_dir():
             return True
@@ -141,11 +137,7 @@ def is_envi_library(path: Path) -> bool:
 
 
 def load(path: Path) -> Endmembers:
-    """Load a library whose spectra are on one axis: a file in one of the `FORMATS`, or a folder of USGS or ECOSTRESS
-    text files.
-
-    `LibraryError` if it cannot be read, holds no spectra, or its spectra are on different axes.
-    """
+    """Load a library whose spectra are on one axis: a file in one of the `FORMATS`, or a folder of text files."""
     parts = load_parts(path)
     if len(parts) > 1:
         sizes = ", ".join(str(len(part.matrix)) for part in parts[:8])
@@ -205,11 +197,7 @@ def prepared(
     wanted: str | None,
     across_gaps: bool = False,
 ) -> list[Endmembers]:
-    """Return a library with the classes of a column (`classified`), `scaled`, and of it what is wanted (`select`), each
-    where given.
-
-    With ``across_gaps`` it is resampled by straight lines where it has no channels.
-    """
+    """Return a library's parts `classified`, `scaled` and with `select` applied, each where its argument is given."""
     parts = [replace(part, across_gaps=True) for part in parts] if across_gaps else parts
     parts = parts if classes is None else classified(parts, classes, path)
     parts = parts if scale is None else [scaled(part, scale) for part in parts]
@@ -235,7 +223,7 @@ def load_file(path: Path) -> Endmembers:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the files that a library is read from: the file itself, an ENVI data file and its header, or all files of a folder."""
+    """Return the files that a library is read from: itself, an ENVI pair, USGS axes, or all files of a folder."""
     try:
         if path.is_dir():
             own = [entry for entry in sorted(path.iterdir()) if entry.is_file()]
@@ -286,7 +274,7 @@ def load_folder(path: Path) -> list[Endmembers]:
 
 
 def spectra_of(path: Path) -> list[tuple[Path, LibraryFormat]]:
-    """Return the spectra in a folder of text files, with their formats; where it has none, those in its folders (chapters of USGS)."""
+    """Return the spectra files in a folder, with formats; without any, those in its subfolders (USGS chapters)."""
     entries = sorted(path.iterdir())
     found = spectra_among(entries)
     inner = (
@@ -315,11 +303,7 @@ def load_for(
     complete: bool = False,
     across_gaps: bool = False,
 ) -> Endmembers:
-    """Return the selected spectra of a library, with their classes, scaled and brought to the bands in use of a scene.
-
-    ``classes``, ``scale``, ``select`` and ``across_gaps`` as of `prepared`, ``complete`` as of `fit`. `LibraryError`
-    where it cannot be read, has no such spectra or classes, or does not cover the bands.
-    """
+    """Return a library `prepared` and `fit` to the bands in use of a scene; `LibraryError` where that is impossible."""
     if isinstance(library, Endmembers):
         parts, path = [library], Path("library")
     else:

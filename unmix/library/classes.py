@@ -1,4 +1,4 @@
-"""Classes of the spectra of a library: read from a table, and abundances summed by them; libraries put together and renamed."""
+"""Classes of a library's spectra: read from a table, used to sum abundances; libraries merged and renamed."""
 
 import logging
 from collections import Counter
@@ -25,24 +25,7 @@ SCALE = "scale"
 
 
 def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[Endmembers]:
-    """Return the parts of a library with the classes that a column of a CSV table gives them.
-
-    Parameters
-    ----------
-    parts : sequence of Endmembers
-        All spectra of the library.
-    classes : str
-        ``COLUMN`` of the library itself, a CSV file, or ``FILE:COLUMN`` of a table with a row for each spectrum;
-        ``FILE`` alone where its column is ``class``, or the only one beside the names. Rows belong to spectra by their
-        names, which one column of the table must hold, or in their order where the table is the library.
-    path : Path
-        The library.
-
-    Raises
-    ------
-    LibraryError
-        Where the table cannot be read, or has no such column. What it lacks has the class `LACKS` (`refuse_lacking`).
-    """
+    """Return the parts of a library with classes from ``COLUMN`` of itself, a CSV file, or ``FILE:COLUMN``."""
     file, column = table_of_classes(classes)
     table = located(file) if file else path
     if not file and not is_table(path):
@@ -85,7 +68,7 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
 
 
 def table_of_classes(classes: str) -> tuple[str, str]:
-    """Return file and column of ``FILE:COLUMN``, ``FILE`` (a CSV table that exists) or ``COLUMN``; "" for what is not named."""
+    """Return file and column of ``FILE:COLUMN``, ``FILE`` (an existing CSV table) or ``COLUMN``; "" where not given."""
     file, _, column = classes.rpartition(":")
     return (column, "") if not file and is_table(located(column)) else (file, column)
 
@@ -96,7 +79,7 @@ def is_table(path: Path) -> bool:
 
 
 def column_of_classes(heading: Sequence[str], body: Sequence[Sequence[str]], names: Sequence[str]) -> str:
-    """Return the column that has the classes where none is named: ``class``, or the only one beside the names; "" if there is none."""
+    """Return the column of classes: ``class``, or the only one beside the names; "" where there is none."""
     if "class" in [cell.lower() for cell in heading]:
         return "class"
     own = set(each_once(names))
@@ -105,14 +88,11 @@ def column_of_classes(heading: Sequence[str], body: Sequence[Sequence[str]], nam
 
 
 def rows_by_name(body: list[list[str]], names: Sequence[str], table: Path) -> list[int]:
-    """Return the row of each name, −1 for a name without a row, from the column of a table that holds the most of them.
-
-    A name without a row has that of the only one like it, but for case, blanks and signs. Rows without a spectrum are
-    said.
-    """
+    """Return each name's row, −1 without one, by the column with most names; case, blanks and signs may differ."""
     columns = [each_once([row[i] for row in body]) for i in range(len(body[0]))] if body else []
     keys = {plain(name) for name in names}
     best = max(columns, key=lambda column: len(keys & {plain(cell) for cell in column}), default=())
+    # A name without an equal row has the only row that is equal but for case, blanks and signs.
     rows = {name: i for i, name in enumerate(best)}
     # Of those that are equal to the letter, none is meant by another name.
     counts = Counter(map(plain, {*best} ^ {*names}))
@@ -212,11 +192,7 @@ class ClassSums:
         return cls(own, tuple((j,) for j in range(len(own))), False, True).weighted(normalization)
 
     def models(self, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """Return the number of the spectrum of each class that a pixel's model has, (n, classes, samples) float32.
-
-        From 1, in the order of the library; 0 where there is none, −9999 where ``masked`` (n, samples). The abundances
-        (n, p, samples) are not 0 for at most one spectrum of each class.
-        """
+        """Return each class's spectrum in the model, from 1, 0 for none: (n, classes, samples) float32."""
         n, _, samples = abundance.shape
         numbers = np.zeros((n, len(self.names), samples), np.float32)
         for c, members in enumerate(self.members):
@@ -225,10 +201,7 @@ class ClassSums:
         return np.where(masked[:, None], np.float32(NODATA), numbers)
 
     def largest(self, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """Return the class with the largest sum, (n, 1, samples) uint8, from abundances (n, p, samples).
-
-        From 1, the first of equal ones; 0 where no sum is above 0, or ``masked`` (n, samples).
-        """
+        """Return the first class (from 1) of largest sum, 0 without a sum above 0: (n, 1, samples) uint8."""
         sums = replace(self, normalized=False).values(abundance)[:, : len(self.names)]
         none = masked | ~(sums.max(axis=1) > 0)
         return np.where(none, 0, sums.argmax(axis=1) + 1).astype(np.uint8)[:, None]
@@ -245,12 +218,7 @@ class ClassSums:
         ]
 
     def fractions(self, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """Sum abundances (n, p, samples) by class, before rounding to float32, always in the order of the endmembers.
-
-        Return (n, bands, samples), float32: a band for each class, for shade if there is any, and the brightness, which
-        is the sum of the classes before they are normalized. −9999 where ``masked`` (n, samples), and, of normalized
-        sums, where the brightness is not above 0.
-        """
+        """Return float32 sums (n, bands, samples) of abundances (n, p, samples): classes, shade, brightness."""
         with np.errstate(over="ignore"):
             bands = np.nan_to_num(
                 self.values(abundance), nan=NODATA if self.weights is None else 0.0, posinf=np.inf, neginf=-np.inf
@@ -258,7 +226,7 @@ class ClassSums:
         return np.where(masked[:, None], np.float32(NODATA), bands)
 
     def values(self, abundance: np.ndarray) -> np.ndarray:
-        """Return the bands of `fractions` in float64, NaN where normalized sums have a brightness that is not above 0."""
+        """Return the bands of `fractions` in float64, NaN where normalized and the brightness is not above 0."""
         n, _, samples = abundance.shape
         sums = np.zeros((n, len(self.names), samples))
         for c, members in enumerate(self.members):
@@ -285,15 +253,7 @@ NO_CLASS = "none"
 
 
 def merged_libraries(libraries: Sequence[Endmembers]) -> Endmembers:
-    """Return the spectra of libraries on one axis, in order; names that occur again get a number.
-
-    Spectra have classes where any library has some: the others have none.
-
-    Raises
-    ------
-    LibraryError
-        Where two libraries are on different axes, or only one has widths of channels.
-    """
+    """Return the spectra of libraries on one axis, in order; repeated names get a number."""
     first = libraries[0]
     for other in libraries[1:]:
         for what, a, b in (
@@ -343,13 +303,7 @@ def table_of(library: Endmembers) -> list[tuple[str, str, str]]:
 
 
 def renamed(library: Endmembers, path: Path, raw: bytes) -> Endmembers:
-    """Return a library with the new names and classes of a table; ``raw`` is the content of that file.
-
-    Raises
-    ------
-    LibraryError
-        Where it has no such column, a spectrum that the library lacks or one twice, or two spectra get one name.
-    """
+    """Return a library with the new names and classes of a table; ``raw`` is the content of that file."""
     rows = cells_of(path, raw, COLUMNS[:1], "a table of names (unmix library table writes one)", COLUMNS[1:])
     names, kinds, seen = list(library.names), list(library.classes or (NO_CLASS,) * len(library.names)), set[str]()
     places = {name: at for at, name in enumerate(names)}

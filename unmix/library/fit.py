@@ -1,5 +1,4 @@
-"""Bring a library to the bands of a cube: rows are taken as they are where the wavelengths agree, and resampled
-elsewhere.
+"""Bring a library to the bands of a cube: take rows unchanged where wavelengths agree, resample the others.
 
 The response of a band is taken to be a Gaussian with the cube's FWHM (or the band spacing, where the cube has none). A
 library with its own FWHM has been measured through such a response already, so the remaining one has the width
@@ -46,30 +45,7 @@ class UncoveredError(LibraryError):
 
 
 def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray, complete: bool = False) -> Endmembers:
-    """Bring a library to the bands of a cube that are in use.
-
-    Parameters
-    ----------
-    library : Endmembers, or a sequence of them
-        As loaded; each may have its own wavelength axis.
-    cube : Cube
-        The scene.
-    used : array (L,), int64
-        The bands in use, from 0.
-    complete : bool
-        Leave out the spectra that have no value at a band in use, and log how many these are.
-
-    Returns
-    -------
-    Endmembers
-        With a matrix (L, p), float64; changed as the cube's bands are (`unmix.io.window.Changed`).
-
-    Raises
-    ------
-    LibraryError
-        If the library does not cover the bands, or a value in use is deleted or not finite; with ``complete`` only if
-        that is so of all spectra. If a spectrum cannot be changed as the cube is.
-    """
+    """Return a library on the bands in use, matrix (L, p); ``complete`` leaves out spectra that lack a value there."""
     if isinstance(cube, Changed):
         whole = fit_all(library, cube.source.cube, cube.source.bands.index, complete)
         waves = None if whole.wavelengths is None else whole.wavelengths[cube.is_left]
@@ -174,11 +150,8 @@ def rows_by_number(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndar
 
 
 def spacing(waves: np.ndarray) -> np.ndarray:
-    """Return the spacing of bands in nm, for bands in any order.
-
-    Where spectrometers overlap, the bands of each ascend, and their spacing is taken within each: sorted together they
-    would seem twice as close.
-    """
+    """Return the spacing (nm) of bands in any order, within each run of ascending wavelengths."""
+    # Where spectrometers overlap, the bands of each ascend; sorted together they would seem twice as close.
     gaps = np.empty(len(waves))
     runs = np.split(np.arange(len(waves)), np.flatnonzero(np.diff(waves) <= 0) + 1)
     if min(map(len, runs)) < SHORTEST_RUN:
@@ -189,7 +162,7 @@ def spacing(waves: np.ndarray) -> np.ndarray:
 
 
 def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
-    """Return the library on the bands in use, (L, p): as it is where wavelengths agree to a tenth of the FWHM, else resampled."""
+    """Return the library (L, p) on the bands in use, resampled where no wavelength agrees to a tenth of the FWHM."""
     assert cube.wavelengths is not None and library.wavelengths is not None
     n = library.matrix.shape[0]
     wanted = cube.wavelengths[used]
@@ -224,28 +197,7 @@ def nearest(waves: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: np.ndarray | None = None) -> np.ndarray:
-    """Resample a library's spectra to bands with Gaussian responses.
-
-    Parameters
-    ----------
-    library : Endmembers
-        With wavelengths in nm, in any order.
-    centres, fwhm : arrays (L,), float64
-        Of the bands, in nm.
-    bands : array (L,), int, optional
-        The numbers of the bands, from 0, for messages.
-
-    Returns
-    -------
-    array (L, p), float64
-        NaN where a band's centre does not lie between two neighbouring channels that are valid in the spectrum, or lies
-        in a gap of the channels (`crossed`).
-
-    Raises
-    ------
-    LibraryError
-        If a band's centre is outside the library's range by more than a tenth of its FWHM: nothing is extrapolated.
-    """
+    """Return the spectra (L, p) resampled to Gaussian bands, centres and FWHM in nm; NaN in gaps of the channels."""
     assert library.wavelengths is not None
     order = np.argsort(library.wavelengths, kind="stable")
     x = library.wavelengths[order]
@@ -263,7 +215,7 @@ def resample(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: 
 
 
 def gaps_of(x: np.ndarray) -> np.ndarray:
-    """Return between which channels, ascending in nm, there is a gap in a spectrometer's channels, (channels − 1,) bool."""
+    """Return which steps between a spectrometer's channels (ascending, nm) are gaps: bool (channels − 1,)."""
     steps = np.diff(x)
     if len(x) < SPECTROMETER:
         return np.zeros(len(steps), bool)
@@ -275,15 +227,12 @@ def gaps_of(x: np.ndarray) -> np.ndarray:
 
 
 def crossed(library: Endmembers, x: np.ndarray, centres: np.ndarray, fwhm: np.ndarray) -> np.ndarray:
-    """Return which intervals between neighbouring channels x are gaps for each band, (L, channels − 1) bool.
-
-    A gap that is no wider than the band is none, nor is one for a band at its end, nor any where
-    ``library.across_gaps``.
-    """
+    """Return which intervals between channels x are gaps for each band: bool (L, channels − 1)."""
     closed = np.zeros((len(centres), len(x) - 1), bool)
     gaps = np.flatnonzero(gaps_of(x)) if not library.across_gaps else np.empty(0, int)
     for i in gaps:
         apart = np.minimum(np.abs(centres - x[i]), np.abs(centres - x[i + 1]))
+        # A gap no wider than the band is none, nor is one for a band at its end.
         closed[:, i] = (x[i + 1] - x[i] > fwhm) & (apart > MOST_SHIFT_OF_EQUAL * fwhm)
     return closed
 
@@ -308,7 +257,7 @@ def refuse_gaps(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, band
 def refuse_outside(
     library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: np.ndarray | None, asked: np.ndarray
 ) -> None:
-    """Raise `LibraryError` if a band in the mask ``asked`` is outside the library's range, by more than `MOST_SHIFT_OF_EQUAL`."""
+    """Raise `LibraryError` if a band in the mask ``asked`` is beyond the library by over `MOST_SHIFT_OF_EQUAL` FWHM."""
     assert library.wavelengths is not None
     low, high = library.wavelengths.min(), library.wavelengths.max()
     outside = asked & (np.maximum(low - centres, centres - high) > fwhm * MOST_SHIFT_OF_EQUAL)
@@ -330,11 +279,7 @@ def weigh(
     closed: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Fill ``out`` (bands, spectra) with resampled values; ``x`` are the channels ascending, ``order`` the library's
-    rows of them.
-
-    Intervals between channels that are ``closed`` (bands, channels − 1) count as if they were not measured.
-    """
+    """Fill ``out`` (bands, spectra) with resampled values; ``x`` are the ascending channels, ``order`` their rows."""
     mass, left, right, within = segments(x, centres, sigma)
     valid = library.valid[order]
     patterns, which = np.unique(valid, axis=1, return_inverse=True)
@@ -355,11 +300,7 @@ def weigh(
 def segments(
     x: np.ndarray, centres: np.ndarray, sigma: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Integrate each band's response over the intervals between neighbouring channels; arrays (L, channels − 1).
-
-    Return the mass of the response within the interval; the weights of the channels at its left and right end, the
-    integral of a straight line between them times the response; and whether the band's centre lies in it.
-    """
+    """Return each response's mass and end weights in each interval, and whether it holds the centre: (L, intervals)."""
     low, high, c = x[:-1], x[1:], centres[:, None]
     within = (low <= c) & (c <= high) & (high > low)
     wide = np.maximum(sigma, 1e-9)[:, None]
@@ -368,6 +309,7 @@ def segments(
     mass = np.where(a > 0, normal(-a) - normal(-b), normal(b) - normal(a))
     slope = wide * (np.exp(-0.5 * b * b) - np.exp(-0.5 * a * a)) / np.sqrt(2 * np.pi)
     length = np.where(high > low, high - low, 1.0)
+    # The integral of a straight line between the two channels times the response.
     left, right = ((high - c) * mass + slope) / length, ((c - low) * mass - slope) / length
     narrow = (sigma < 1e-3 * np.interp(centres, (low + high) / 2, length) if len(low) > 1 else sigma < 1e-3 * length)[
         :, None
@@ -380,8 +322,9 @@ def segments(
 
 
 def normal(x: np.ndarray) -> np.ndarray:
-    """Return the cumulative normal distribution of an array. Importing SciPy's takes 0.3 s, and few values are neither 0 nor 1."""
+    """Return the cumulative normal distribution of an array."""
     low, high = NORMAL_RANGE
+    # Importing SciPy's takes 0.3 s, and few values are neither 0 nor 1.
     found = np.where(x > 0, 1.0, 0.0)
     between = (x > low) & (x < high)
     found[between] = [0.5 * math.erfc(-math.sqrt(0.5) * value) for value in x[between].tolist()]

@@ -1,5 +1,4 @@
-"""Libraries in the forms of others: text of USGS splib06 and splib07, ECOSTRESS and ASTER, and of ENVI plots; ENVI
-spectral libraries; MATLAB files.
+"""Read other programs' libraries: text of USGS, ECOSTRESS and ENVI plots, ENVI spectral libraries, MATLAB files.
 
 A file of text has one spectrum, or is a plot exported by ENVI with several. USGS splib07 has files of values alone; the
 wavelengths of each spectrometer are in a file of their own. An ENVI library is a header, and a data file with one
@@ -37,7 +36,7 @@ LONGEST = 16 * 2**20
 
 
 def columns_of(path: Path, lines: list[str], first: int) -> np.ndarray:
-    """Return the numbers in all lines from line ``first`` on, (rows, columns); `LibraryError` if a line holds anything else."""
+    """Return the numbers (rows, columns) from line ``first`` on; `LibraryError` if a line holds anything else."""
     rows = []
     if len(lines) > MOST_ROWS or max(map(len, lines[first:]), default=0) > LONGEST_LINE:
         raise LibraryError(
@@ -57,7 +56,7 @@ def columns_of(path: Path, lines: list[str], first: int) -> np.ndarray:
 
 
 def load_usgs(path: Path, raw: bytes) -> Endmembers:
-    """Load a USGS splib06 file: 16 lines of text, one of them the title; then wavelength (µm), reflectance, deviation."""
+    """Load a USGS splib06 file: lines of text, one of them the title; then wavelength (µm), reflectance, deviation."""
     lines = decoded(raw).splitlines()
     dashes = next((i for i, line in enumerate(lines) if line.startswith("-----")), None)
     if dashes is None or len(lines) < dashes + 4:
@@ -143,7 +142,7 @@ def values_of(path: Path, raw: bytes) -> tuple[str, np.ndarray]:
 
 
 def load_splib07(path: Path, raw: bytes) -> Endmembers:
-    """Load a spectrum; its wavelengths (µm) are in a file beside it or in the folder above, of the same number and spectrometer."""
+    """Load a USGS splib07 spectrum; its wavelengths (µm) are in a file beside it or in the folder above."""
     title, values = values_of(path, raw)
     axis = axis_for(path, title, len(values))
     known = np.isfinite(axis)
@@ -152,7 +151,7 @@ def load_splib07(path: Path, raw: bytes) -> Endmembers:
 
 
 def axis_for(path: Path, title: str, count: int) -> np.ndarray:
-    """Return the wavelengths (count,) of a spectrum, in µm; `LibraryError` where no file, or more than one, has them."""
+    """Return the wavelengths (count,) of a spectrum, µm; `LibraryError` where no file, or more than one, has them."""
     found: dict[bytes, np.ndarray] = {}
     words = [word.lower() for word in re.split(r"[\s_]+", f"{title} {path.stem}")]
     for file, spectrometer in axes_near(path):
@@ -175,7 +174,7 @@ def axis_for(path: Path, title: str, count: int) -> np.ndarray:
 
 
 def axes_near(path: Path) -> list[tuple[Path, str]]:
-    """Return the files of wavelengths in the folder of a file and the one above, with their spectrometers in small letters."""
+    """Return the files of wavelengths in a file's folder and the one above, with their spectrometers in lower case."""
     folder = path.absolute().parent
     files = [file for place in (folder, folder.parent) for file in sorted(place.iterdir())]
     named = ((file, AXIS.fullmatch(file.name)) for file in files)
@@ -203,7 +202,7 @@ def data_of(path: Path, header: Path) -> Path:
 
 
 def header_of(path: Path) -> Path:
-    """Return the header of a library, of which ``path`` is the header or the data file; `LibraryError` without a header beside it."""
+    """Return the header of a library from the path of either file; `LibraryError` without a header beside it."""
     if not path.is_file():
         raise LibraryError(f"{path}: {why_no_file(path)}")
     header = path if path.suffix.lower() == ".hdr" else header_beside(path)
@@ -273,12 +272,7 @@ USGS_COLUMNS = 3
 
 
 def load_matlab(path: Path, raw: bytes) -> Endmembers:
-    """Load the spectra of a MATLAB file: a variable (bands, spectra), with names, classes and wavelengths where the
-    file has them.
-
-    ``raw`` is not used: variables are read from the file itself. `LibraryError` if it cannot be read, or it is not
-    clear which variable holds the spectra.
-    """
+    """Load a MATLAB variable (bands, spectra), with names, classes and wavelengths if present; ``raw`` is unused."""
     try:
         file = open_variables(path)
         try:
@@ -326,7 +320,7 @@ def spectra_of(path: Path, file: Version5 | Version73) -> Endmembers:
 
 
 def classes_of(file: Version5 | Version73, count: int) -> list[str] | None:
-    """Return the class of each spectrum if the table is made of ``lib1``, ``lib2``, …, one for each material; else None."""
+    """Return each spectrum's class if the table is made of ``lib1``, ``lib2``, …, one for each material; else None."""
     materials = texts(file, "material_names") or []
     parts = [file.shapes.get(f"lib{k + 1}", (0, 0)) for k in range(len(materials))]
     if not materials or sum(shape[-1] for shape in parts) != count:
@@ -335,7 +329,7 @@ def classes_of(file: Version5 | Version73, count: int) -> list[str] | None:
 
 
 def texts(file: Version5 | Version73, *names: str) -> list[str] | None:
-    """Return the strings of the first readable variable of ``names``, rows of characters or a cell; None if no variable is readable."""
+    """Return the strings of the first readable variable of ``names``; None if no variable is readable."""
     for name in names:
         if len(file.shapes.get(name, ())) == 2:  # character codes as numbers
             return ["".join(map(character, row)).strip() for row in np.asarray(file.value(name), float).tolist()]

@@ -1,4 +1,4 @@
-"""Turn abundances into fractions, abundances times weights over their sum (`normalize`), and back; bound their errors."""
+"""Convert abundances to fractions, abundances times weights over their sum (`normalize`), and back; bound errors."""
 
 import math
 from collections.abc import Callable
@@ -42,10 +42,7 @@ class Normalization:
 
     @classmethod
     def of(cls, kind: str, matrix: np.ndarray, has_shade: bool = False) -> "Normalization | None":
-        """Return the normalization for spectra (L, p), None for "none".
-
-        The spectra are neither weighted by band nor shifted; ``has_shade`` is whether the last of them is shade.
-        """
+        """Return the normalization for spectra (L, p), neither weighted by band nor shifted; None for "none"."""
         if kind == "none":
             return None
         materials = matrix.T[: matrix.shape[1] - has_shade].tolist()
@@ -69,13 +66,11 @@ class Normalization:
         return DESCRIPTIONS[self.kind]
 
     def of_abundances(self, A: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return fractions, of A's shape, and the scale, without that axis; a pixel whose scale is 0 has fractions 0.
-
-        The sum is taken in the order of the endmembers, so that it rounds the same for any block.
-        """
+        """Return fractions, of A's shape, and scale, without that axis; fractions are 0 where the scale is 0."""
         A = np.moveaxis(A, axis, 0)
         scale, fractions = np.zeros(A.shape[1:]), np.empty(A.shape)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            # In the order of the endmembers, so that the sum rounds the same for any block.
             for j, w in enumerate(self.weights):
                 fractions[j] = w * A[j]
                 scale += fractions[j]
@@ -83,7 +78,7 @@ class Normalization:
         return np.moveaxis(fractions, 0, axis), scale
 
     def back(self, fractions: np.ndarray, scale: np.ndarray, axis: int) -> np.ndarray:
-        """Return the abundances that fractions and scale are of; that of a material whose weight is 0 is not known, and 0."""
+        """Return the abundances for fractions and scale; 0 for a material of weight 0, whose own is not known."""
         F = np.moveaxis(np.asarray(fractions, float), axis, -1) * scale[..., None]
         A = np.divide(F, self.weights, out=np.zeros(F.shape), where=self.weights > 0)
         if self.has_shade:
@@ -93,14 +88,10 @@ class Normalization:
     def bound(
         self, fractions: np.ndarray, scale: np.ndarray, dark: np.ndarray, delta: np.ndarray, axis: int
     ) -> np.ndarray:
-        """Return a bound of the distance of fractions from those of the optimum, where abundances are within ``delta``
-        of it.
-
-        With ``d = a* − a``, ``f* − f = (W d − f wᵀd) / (s + wᵀd)``, and so
-        ``|f* − f| ≤ δ (max w + |f||w|) / (s − |w|δ)`` where ``s > |w|δ``; to this comes the rounding of f. Else nothing
-        is known, and it is infinite. A pixel whose abundances are all 0 (``dark``) has no fractions that are near those
-        of a neighbour: it is 0 where that is proved, else infinite.
-        """
+        """Bound the distance of fractions from the optimum's, for abundances within ``delta`` of the optimum."""
+        # With d = a* − a, f* − f = (W d − f wᵀd) / (s + wᵀd), and so |f* − f| ≤ δ (max w + |f||w|) / (s − |w|δ) where
+        # s > |w|δ, plus the rounding of f; else it is infinite. A pixel whose abundances are all 0 (`dark`) has no
+        # fractions near those of a neighbour: its bound is 0 where that is proved, else infinite.
         w, F = self.weights, np.moveaxis(fractions, axis, 0)
         rounding, lengths = (len(w) + 12.0) * ROUNDOFF, np.zeros(scale.shape)
         for f in F:
@@ -117,7 +108,7 @@ class Normalization:
     def replaced(
         self, A: np.ndarray, delta: np.ndarray, solved: np.ndarray, axis: int, nodata: float
     ) -> tuple[Any, Any, Any]:
-        """Return fractions, scale and the bound of the fractions for abundances and their δ, ``nodata`` where not ``solved``."""
+        """Return fractions, scale and the fractions' bound for abundances and δ, ``nodata`` where not ``solved``."""
         fractions, scale = self.of_abundances(A, axis)
         dark = ~(np.moveaxis(A, axis, -1)[..., self.weights > 0] != 0).any(axis=-1)
         far = self.bound(fractions, scale, dark, delta, axis)

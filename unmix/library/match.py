@@ -17,7 +17,7 @@ AMBIGUOUS = 1.1
 
 @dataclass(frozen=True)
 class Match:
-    """A spectrum of a library beside one that is matched: its class, "" for none, and the angle in radians, or the divergence."""
+    """A matching library spectrum: its class ("" for none), and its angle (rad) or divergence to the other spectrum."""
 
     name: str
     kind: str
@@ -25,14 +25,14 @@ class Match:
 
 
 def at_height_one(spectra: np.ndarray) -> np.ndarray:
-    """Return spectra (L, p) over their largest magnitudes, whose squares and sums are numbers; NaN where that is 0 or infinite."""
+    """Return spectra (L, p) over their largest magnitudes, so that squares are finite; NaN for 0 or infinite."""
     heights = np.abs(spectra).max(axis=0)
     out = np.full(spectra.shape, np.nan)
     return np.divide(spectra, heights, out=out, where=(heights > 0) & (heights < np.inf))
 
 
 def angles_between(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return the angles (p, q) between the columns of two matrices, in radians; zero columns are at 60° of all others."""
+    """Return the angles (p, q) between the columns of two matrices, in radians; zero columns are at 60° of others."""
     left, right = (E / np.maximum(np.sqrt(np.square(E).sum(axis=0)), np.finfo(float).tiny) for E in (A, B))
     # Half the chord is the sine of half the angle: it keeps the digits of a small angle, which a cosine loses.
     halves = np.stack([np.sqrt(np.square(right - unit[:, None]).sum(axis=0)) / 2 for unit in left.T])
@@ -49,11 +49,7 @@ def angles(spectra: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 def divergences(spectra: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return the spectral information divergences (p,) of spectra (L, p) and a known one (L,), all `at_height_one`
-    (Chang 2000).
-
-    NaN where a value is not above 0.
-    """
+    """Return the information divergences (p,) of spectra (L, p) from one (L,) (Chang 2000); NaN for values ≤ 0."""
     positive = (spectra > 0).all(axis=0) & (known > 0).all()
     p, q = np.where(positive, spectra, 1.0), np.where(known > 0, known, 1.0)[:, None]
     p, q = p / p.sum(axis=0), q / q.sum(axis=0)
@@ -64,10 +60,7 @@ MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"sam": an
 
 
 def without_continuum(waves: np.ndarray, spectrum: np.ndarray) -> np.ndarray:
-    """Return a spectrum (L,) divided by its continuum, the upper convex hull over the wavelengths (L,).
-
-    NaN where the continuum is not above 0, and everywhere where a value is not finite.
-    """
+    """Return a spectrum (L,) over its upper convex hull; NaN where that is not above 0, or any value not finite."""
     order = np.argsort(waves, kind="stable")
     x, y = waves[order], at_height_one(spectrum[order, None])[:, 0]
     if not np.isfinite(y).all():
@@ -86,13 +79,7 @@ def without_continuum(waves: np.ndarray, spectrum: np.ndarray) -> np.ndarray:
 
 
 def on_axis(library: Endmembers, spectra: Endmembers) -> np.ndarray:
-    """Return a library on the channels of spectra, (L, N); NaN where it has no value there.
-
-    Raises
-    ------
-    LibraryError
-        If one of them lacks wavelengths, and they have not the same number of channels.
-    """
+    """Return a library (L, N) on the channels of spectra; NaN where it has no value there."""
     valid = np.where(library.valid, library.matrix, np.nan)
     if library.wavelengths is None or spectra.wavelengths is None:
         if len(valid) != len(spectra.matrix):
@@ -164,7 +151,7 @@ class Comparable:
         return cls(names, kinds, known, spectra.wavelengths, MEASURES[distance], continuum)
 
     def distances(self, matrix: np.ndarray) -> np.ndarray:
-        """Return the distances (N, p) of N spectra of the library and some on its channels, (L, p); NaN where there is none."""
+        """Return distances (N, p) of N library spectra to spectra (L, p) on its channels; NaN where undefined."""
         found = np.full((len(self.known), matrix.shape[1]), np.nan)
         plain: dict[bytes, np.ndarray] = {}
         for n, (has, values) in enumerate(self.known):
@@ -175,7 +162,7 @@ class Comparable:
         return found
 
     def as_compared(self, matrix: np.ndarray, has: np.ndarray) -> np.ndarray:
-        """Return spectra (L, p) as they are compared at some channels, (L,) of bool: `at_height_one`, perhaps without continua."""
+        """Return spectra (L, p) at the channels ``has``, bool (L,): `at_height_one`, perhaps without continua."""
         if not self.continuum:
             return at_height_one(matrix[has])
         assert self.waves is not None
@@ -185,27 +172,7 @@ class Comparable:
 def match(
     spectra: Endmembers, parts: Sequence[Endmembers], distance: str = "sam", continuum: bool = False
 ) -> list[list[Match]]:
-    """Return for each spectrum the spectra of a library that can be compared, the nearest first.
-
-    Parameters
-    ----------
-    spectra : Endmembers
-        Without deleted values.
-    parts : sequence of Endmembers
-        The library, in parts with axes of their own. They are brought to the channels of ``spectra``; those where a
-        library's spectrum has no value are left out, and a spectrum with less than half of them.
-    distance : {"sam", "sid"}
-        The spectral angle, or the spectral information divergence.
-    continuum : bool
-        Compare the spectra divided by their continua (Clark and Roush 1984).
-
-    Raises
-    ------
-    MethodError
-        If ``distance`` is unknown, or the continuum is to be removed without wavelengths.
-    LibraryError
-        If a part has other channels, or no spectrum can be compared.
-    """
+    """Return each spectrum's matches in a library, nearest first, by spectral angle or information divergence."""
     library = Comparable.of(spectra, parts, distance, continuum)
     found: list[list[Match]] = [[] for _ in spectra.names]
     for name, kind, distances in zip(library.names, library.kinds, library.distances(spectra.matrix)):
@@ -232,7 +199,7 @@ def within(found: Sequence[Sequence[Match]], limit: float) -> list[list[Match]]:
 
 
 def names_of(found: Sequence[Sequence[Match]], own: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return distinct names for spectra: that of the match, ``A or B`` if the match is ambiguous, or ``own`` without a match."""
+    """Return distinct names: the match's, ``A or B`` where the match is ambiguous, ``own`` without a match."""
     return each_once(
         [
             own[i] if not one else f"{one[0].name} or {one[1].name}" if is_ambiguous(one) else one[0].name

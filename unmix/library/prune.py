@@ -67,11 +67,7 @@ class ErrorSquare:
 
 
 def square(E: np.ndarray, low: float = -0.05, high: float = 1.05, most: float = 0.025) -> ErrorSquare:
-    """Return how spectra, the columns of E (L, N), none of them zero, model each other.
-
-    A fraction beyond the limits ``low`` and ``high`` is set to the limit for the RMSE, and the model does not count;
-    ``most`` is the largest RMSE of a model that counts, in the unit of E.
-    """
+    """Return how the columns of E (L, N), none zero, model each other; ``most`` is the largest RMSE, in E's unit."""
     N = E.shape[1]
     G = E.T @ E
     fraction = G / np.diag(G)[:, None]
@@ -86,7 +82,7 @@ def square(E: np.ndarray, low: float = -0.05, high: float = 1.05, most: float = 
 
 
 def mean_of_others(values: np.ndarray, table: ErrorSquare, kinds: Sequence[str]) -> np.ndarray:
-    """Return for each spectrum the mean of ``values[i]`` over the members of its class that are not equal to it, or 0."""
+    """Return each spectrum's mean of ``values[i]`` over unequal members of its class, 0 without any."""
     kind = np.asarray(kinds)
     others = (kind[:, None] == kind) & ~table.same
     counts = others.sum(axis=1)
@@ -113,7 +109,7 @@ def by_masa(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list
 
 
 def kappa_of_model(kinds: np.ndarray, classified: np.ndarray, classes: int) -> np.ndarray:
-    """Return Cohen's κ of classifications (M, N) of spectra whose classes are ``kinds`` (N,); class ``classes`` is none."""
+    """Return Cohen's κ of classifications (M, N) of spectra of classes ``kinds`` (N,); class ``classes`` is none."""
     M, N = classified.shape
     agree = (classified == kinds).mean(axis=1)
     chance = np.zeros(M)
@@ -123,10 +119,7 @@ def kappa_of_model(kinds: np.ndarray, classified: np.ndarray, classes: int) -> n
 
 
 def by_ies(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[int]:
-    """Choose iteratively (Roth et al. 2012): add, and take out, the spectrum that raises κ most, until none does.
-
-    κ is Cohen's, of the library classified by the class of the chosen spectrum that models each with the least RMSE.
-    """
+    """Add and remove in turn the spectrum that raises Cohen's κ most, until none does (Roth et al. 2012)."""
     if count is not None:
         raise MethodError("`count`: ies chooses how many by itself")
     names = list(dict.fromkeys(kinds))
@@ -162,12 +155,8 @@ def by_ies(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[
 
 
 def separability(one: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return how separable a spectrum (L,) is from others (L, n): the Jeffries-Matusita distance times the tangent of
-    the angle.
-
-    The distance is that of the spectra divided by their sums, as if they were probabilities (Padma and Sanjeevi 2014);
-    values below zero count as zero. Beyond a right angle it is infinite.
-    """
+    """Return a spectrum's (L,) Jeffries-Matusita distance times tan(angle) to others (L, n) (Padma, Sanjeevi 2014)."""
+    # Spectra over their sums count as probabilities; values below zero count as zero.
     p, q = (np.sqrt(np.maximum(values, 0.0)) for values in (one[:, None], others))
     p, q = (root / np.maximum(np.linalg.norm(root, axis=0), 1e-300) for root in (p, q))
     angle = angles_between(one[:, None], others)[0]
@@ -175,17 +164,13 @@ def separability(one: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def by_amuses(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[int]:
-    """Choose spectra that the scene holds, and of those that are alike the one that it holds best (Degerickx et al.
-    2017).
-
-    Of all, the nearest share to its signal subspace; these in the order of their distances, each unless it is no more
-    separable than a threshold from one before, of whatever class. The threshold grows with the distance; the nearest
-    twentieth has the lowest.
-    """
+    """Choose spectra close to the scene, and of similar ones the closest (Degerickx et al. 2017)."""
     near = table.near
     if near is None:
         raise MethodError("`rule` amuses compares spectra with a scene; give one")
     N, E = len(kinds), table.spectra
+    # The nearest share of all, in the order of distances, each unless it is no more separable than a threshold from one
+    # before, of any class. The threshold grows with the distance; the nearest twentieth has the lowest.
     order = np.argsort(near.distance, kind="stable")[: max(1, round(near.share * N))]
     distance, nearest = near.distance[order], round(N * NEAREST)
     reach = distance[nearest:]
@@ -215,36 +200,7 @@ def prune(
     most: float = 0.025,
     near: Near | None = None,
 ) -> tuple[Endmembers, list[dict[str, object]]]:
-    """Choose spectra of a library with classes.
-
-    Parameters
-    ----------
-    library : Endmembers
-        With classes; channels in which a spectrum has no value are left out of the comparison.
-    rule : str
-        A key of `PRUNERS`.
-    count : int, optional
-        Spectra of each class.
-    low, high, most : float
-        See `square`.
-    near : Near, optional
-        How far the spectra are from a scene, for "amuses".
-
-    Returns
-    -------
-    Endmembers
-        Those that were chosen, in the order of the library.
-    list of dict
-        For each spectrum name, class, EAR, MASA, the counts of spectra that it models in its class and outside, its
-        distance to the scene if there is one, and whether it was chosen.
-
-    Raises
-    ------
-    LibraryError
-        Where spectra have no classes, one is zero, or no channel has all values.
-    MethodError
-        Where ``rule`` is unknown, or ``count`` does not go with it.
-    """
+    """Choose spectra of a library with classes by a rule of `PRUNERS`; return them and facts about every spectrum."""
     if rule not in PRUNERS:
         raise MethodError(f"`rule` '{rule}': there is {', '.join(PRUNERS)}")
     if library.classes is None:

@@ -166,7 +166,10 @@ class Endmembers:
         )
 
     def write(self, csv_path: Path | None, sli_path: Path | None, header_path: Path | None) -> None:
-        """Write the spectra as CSV and as an ENVI library, float64 without loss; a file whose path is None is not written."""
+        """Write the spectra as CSV and as an ENVI library, float64 without loss.
+
+        A file whose path is None is not written.
+        """
         waves = self.wavelengths
         if csv_path is not None:
             write_new(csv_path, self.as_csv())
@@ -192,7 +195,10 @@ class Endmembers:
         write_new(header_path, format_header(fields | axis_fields(waves, self.fwhm)))
 
     def as_csv(self) -> str:
-        """Return a table with one row for each spectrum: name, class and pixel where they are known, then the values."""
+        """Return a table with one row for each spectrum.
+
+        Its columns are name, class and pixel where they are known, then the values.
+        """
         waves, text = self.wavelengths, io.StringIO(newline="")
         axis = [repr(float(w)) for w in waves] if waves is not None else [str(b + 1) for b in range(len(self.matrix))]
         columns: dict[str, Sequence[Any] | None] = {"class": self.classes, "color": self.colors, "scene": self.scenes}
@@ -218,7 +224,7 @@ def make(
     scenes: Sequence[str] | None = None,
     colors: Sequence[str] | None = None,
 ) -> Endmembers:
-    """Return endmembers whose names are unique and can be written in ENVI headers; `LibraryError` if a wavelength is not finite."""
+    """Return endmembers with unique names that ENVI headers can hold; `LibraryError` if a wavelength is not finite."""
     if waves is not None and not np.all(np.isfinite(waves)):
         raise LibraryError(f"{path}: a wavelength is not finite")
     if fwhm is not None and not np.all(np.isfinite(fwhm) & (fwhm > 0)):
@@ -245,7 +251,7 @@ def colours_of_all(parts: Sequence[Endmembers]) -> tuple[str, ...] | None:
 
 
 def colours_in_words(words: Sequence[str] | None, path: Path) -> tuple[str, ...] | None:
-    """Return colours as ``#rrggbb``, empty where a word is; None where all are; `LibraryError` where one is no colour."""
+    """Return colours as ``#rrggbb``, "" for an empty word; None if all are empty, `LibraryError` for an unknown one."""
     found = [COLOURS.get(word, word) for word in (word.strip().lower() for word in words or ())]
     for word in found:
         if word and not re.fullmatch("#[0-9a-f]{6}", word):
@@ -280,15 +286,7 @@ def unknown_word(word: str, parts: Sequence[Endmembers]) -> str:
 
 
 def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
-    """Select the spectra whose name or class matches a word of a list ``A,B*,…``.
-
-    Case does not count, ``*`` and ``?`` are wildcards, and ``!A`` removes spectra that other words selected.
-
-    Raises
-    ------
-    LibraryError
-        If a word matches nothing; the message suggests the most similar names.
-    """
+    """Select spectra by names or classes, any case, from ``A,B*,!C``: wildcards * and ?; ``!`` removes spectra."""
     listed = [word.strip().lower() for word in wanted.split(",") if word.strip()]
     without = [word[1:].strip() for word in listed if word.startswith("!")]
     words = [word for word in listed if not word.startswith("!")] or (["*"] if without else [])
@@ -320,18 +318,14 @@ def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
 
 
 def scaled(library: Endmembers, scale: float) -> Endmembers:
-    """Return a library whose values are divided by ``scale``; deleted ones are NaN. `LibraryError` where it is not above 0."""
+    """Return a library with values divided by ``scale``, which must be above 0; deleted values are NaN."""
     if not 0 < scale < float("inf"):
         raise LibraryError(f"`library_scale` {scale:g}: must be above 0")
     return replace(library, matrix=np.where(library.valid, library.matrix / scale, np.nan))
 
 
 def duplicates(library: Endmembers) -> list[tuple[str, str]]:
-    """Return pairs of spectra that are equal up to scale: the angle between them is below 1e-4 rad where both are
-    valid.
-
-    Both must be valid in at least half of the channels. In a library of more than 3000 spectra none are compared.
-    """
+    """Return pairs of spectra equal up to scale: less than 1e-4 rad apart, both valid in half of the channels."""
     if library.matrix.shape[1] > MOST_COMPARED:
         return []
     valid = library.valid

@@ -20,7 +20,7 @@ WAVELENGTH = r"wave|lambda|wl\b|nm\b|[uµμ]m\b|nanomet|micromet|channel"
 
 
 def load_csv(path: Path, raw: bytes) -> Endmembers:
-    """Load a CSV library: columns whose heading is a number are bands, the first other one has the names, ``class`` the classes."""
+    """Load a CSV library: numeric headings are bands, the first other column has names, ``class`` has classes."""
     numbered = read_rows(path, raw)
     rows = [cells for _, cells in numbered]
     if len(rows) < 2:
@@ -73,12 +73,7 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
 
 
 def in_columns(path: Path, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> np.ndarray | None:
-    """Return the numbers (rows, columns) of a table whose columns are spectra below their names; None where it is
-    another.
-
-    The first column has wavelengths: its heading says so, in any order, as where detectors overlap; or they ascend or
-    descend, and no heading is a number.
-    """
+    """Return the numbers (rows, columns) of a table of spectra in columns, wavelengths first; None for any other."""
     is_named = re.match(WAVELENGTH, heading[0], re.IGNORECASE) is not None
     if len(heading) < 2 or len(rows) < 2 or not (is_named or not any(map(is_number, heading))):
         return None
@@ -90,6 +85,8 @@ def in_columns(path: Path, heading: Sequence[str], rows: Sequence[Sequence[str]]
                 raise LibraryError(
                     f"{path}: row {r}, column {c}: '{cell[:20]}' is not a number; write nan where there is no value"
                 )
+    # The first column has wavelengths: its heading says so, in any order, as where detectors overlap; or they ascend or
+    # descend, and no heading is a number.
     table = np.array(rows, float)
     steps = np.diff(table[:, 0])
     return table if is_named or np.all(steps > 0) or np.all(steps < 0) else None
@@ -114,7 +111,7 @@ def spectra_in_columns(path: Path, heading: Sequence[str], table: np.ndarray) ->
 
 
 def refuse_halves(path: Path, axis: np.ndarray, cells: Sequence[str]) -> None:
-    """Raise `LibraryError` where whole wavelengths ascend only if each other one is the fraction of that before (``420,58,490,58``)."""
+    """Raise `LibraryError` where whole numbers ascend only as pairs with decimal commas (``420,58,490,58``)."""
     halves, steps = np.diff(axis[::2]), np.diff(axis)
     ascend = [bool(np.all(some > 0) or np.all(some < 0)) for some in (halves, steps)]
     if len(axis) > 3 and len(axis) % 2 == 0 and all(cell.isdigit() for cell in cells) and ascend == [True, False]:
@@ -130,13 +127,10 @@ def read_rows(path: Path, raw: bytes) -> list[Row]:
 
 
 def without_comments(text: str) -> str:
-    """Return a table without the lines of comment before its header, which begin with #; empty lines keep the others'
-    numbers.
-
-    A header may begin with #, too: numbers follow it.
-    """
+    """Return a table whose lines of ``#`` comment before the header are empty, so that line numbers stay."""
     lines = text.split("\n")
     for n, (line, after) in enumerate(itertools.pairwise(lines)):
+        # A header may begin with #, too: numbers follow it.
         if not line.lstrip().startswith("#") or re.match(r"\s*[-+.\d]", after):
             break
         lines[n] = ""
@@ -146,27 +140,7 @@ def without_comments(text: str) -> str:
 def cells_of(
     path: Path, raw: bytes, columns: Sequence[str], what: str, optional: Sequence[str] = ()
 ) -> list[tuple[int, list[str]]]:
-    """Return the number of each row of a CSV table with a heading, and its cells in some columns, "" where it has none.
-
-    Names of columns are compared in small letters.
-
-    Parameters
-    ----------
-    path : Path
-        For messages.
-    raw : bytes
-        Content of the table.
-    columns : sequence of str
-    what : str
-        The kind of table, for messages.
-    optional : sequence of str
-        Further columns; at least one of them has to be there.
-
-    Raises
-    ------
-    LibraryError
-        Where it is no table, or lacks a column.
-    """
+    """Return each row's number and its cells in columns, "" without one; one ``optional`` column must exist."""
     rows = read_rows(path, raw)
     heading = [cell.lower() for cell in rows[0].cells] if rows else []
     lacking = [name for name in columns if name.lower() not in heading]
@@ -181,7 +155,7 @@ def cells_of(
 
 
 def places_of(texts: list[str], count: int) -> tuple[tuple[int, int], ...] | None:
-    """Return pixels written as ``line sample``; None if the texts are not ``count`` pairs of whole numbers, but a comment."""
+    """Return pixels written as ``line sample``; None if the texts are not ``count`` pairs of whole numbers."""
     pairs = [tuple(int(word) for word in text.split() if word.isascii() and word.isdigit()) for text in texts]
     if len(pairs) != count or any(len(pair) != 2 for pair in pairs):
         return None

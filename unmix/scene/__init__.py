@@ -144,7 +144,10 @@ class ReadOptions(ReadSettings):
         return {f.name: values[f.name] for f in fields(self) if values[f.name] != f.default}
 
     def with_absolute_paths(self) -> "ReadOptions":
-        """Return the options with the paths of mask and wavelengths absolute, for a process in another working directory."""
+        """Return the options with the paths of masks and wavelengths absolute.
+
+        They are for a process in another working directory.
+        """
         paths: dict[str, Any] = {option: absolute_mask(text) for text, option in self.masks if option in SINGLE_MASKS}
         paths["mask_out"] = tuple(map(absolute_mask, self.mask_out))
         if self.wavelengths is not None and is_file(self.wavelengths):  # else a name inside the cube's file
@@ -153,10 +156,7 @@ class ReadOptions(ReadSettings):
 
 
 def folder_of(out_dir: str | os.PathLike[str] | None, path: str | os.PathLike[str]) -> Any:
-    """Return ``out_dir`` with ``{stem}`` and ``{dir}`` as `name_for` has them for the scene at ``path``.
-
-    ``{dir}`` begins below the working directory, also where the path is absolute.
-    """
+    """Return ``out_dir`` with ``{stem}`` and ``{dir}`` replaced; ``{dir}`` begins below the working directory."""
     if out_dir is None or "{" not in str(out_dir):
         return out_dir
     scene, here = file_of_spec(path), Path.cwd()
@@ -175,21 +175,7 @@ def file_of_spec(path: str | os.PathLike[str]) -> Path:
 
 
 def name_for(text: str, path: str | os.PathLike[str]) -> str:
-    """Return the name of a file that belongs to a scene.
-
-    Parameters
-    ----------
-    text : str
-        A name in which ``{stem}`` stands for the scene's name without ending, ``{dir}`` for its folder, and
-        ``{stem:RFL=MASK}`` for the stem with MASK in place of every RFL: ``{dir}/{stem:RFL=MASK}.nc:Cloud flag``.
-    path : path-like
-        The scene.
-
-    Raises
-    ------
-    MethodError
-        Where the word to replace is not in the scene's name.
-    """
+    """Return a scene's file name: ``{stem}`` is its stem, ``{stem:A=B}`` that with B for A, ``{dir}`` its folder."""
     scene = file_of_spec(path) if OF_SCENE.search(text) else located(path)
     plain = Path(scene.name.removesuffix(".gz").removesuffix(".zip"))
     own = {"stem": plain.stem if plain.suffix.lower() in ENDINGS else plain.name, "dir": str(scene.parent)}
@@ -210,28 +196,7 @@ def name_for(text: str, path: str | os.PathLike[str]) -> str:
 
 
 def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(), extracts: bool = False) -> Scene:
-    """Open a cube and decide how to read it; problems found while opening are logged as warnings.
-
-    Parameters
-    ----------
-    path : path-like
-    reading : ReadOptions
-    extracts : bool
-        Whether endmembers may be extracted from it, and ``extract_mask`` says something.
-
-    Returns
-    -------
-    Scene
-        The cube, or the part of it that is to be read; the bands in use, with gain and offset; and the nodata value, as
-        the cube's data type represents it.
-
-    Raises
-    ------
-    CubeError
-        See `open_cube`; if the mask has another size, no band is left, or the gain of a band is 0.
-    MethodError
-        If an option does not fit the cube.
-    """
+    """Open a cube, choose its bands, gain, offset, nodata value and part; log problems as warnings."""
     if reading.extract_mask is not None and not extracts:
         raise MethodError("`extract_mask` is for the extraction of endmembers; use `mask`")
     reading = reading.for_scene(path)
@@ -279,7 +244,7 @@ def open_pixels(path: str | os.PathLike[str], reading: ReadOptions) -> Cube:
 
 
 def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube, float | None]:
-    """Open the part of a scene that lines, samples and mask select; return it and its nodata value; see `open_scene`."""
+    """Open the part of a scene that lines, samples and masks select; return it and its nodata value as stored."""
     reading = reading.for_scene(path)
     cube = open_cube(path, reading.dataset, reading.wavelengths)
     if cube.format in COMPANIONS and reading.dataset is None:
@@ -325,7 +290,7 @@ def limited(cube: Cube, nodata: float | None, most: float) -> float | None:
 
 
 def laid_over(mask: Mask, scene: Cube, reading: ReadOptions) -> Mask:
-    """Return a mask of another size on the scene's grid, by places; as it is where it has the scene's size, a part's, or no place."""
+    """Return a mask of another size on the scene's grid; unchanged if it has the scene's or part's size, or no map."""
     lines, samples = part_of(scene, reading.lines, reading.samples, reading.bbox)
     sizes = {(scene.lines, scene.samples), (lines.stop - lines.start, samples.stop - samples.start)}
     is_out = mask.option == "mask_out"
@@ -359,13 +324,7 @@ def absolute_name(name: str | os.PathLike[str]) -> str:
 
 
 def open_mask(text: str, option: str) -> Mask:
-    """Open ``FILE`` or ``FILE:BAND`` for one of the options of `ReadOptions` that name masks.
-
-    Raises
-    ------
-    MethodError
-        If the band is 0, or no band of the file.
-    """
+    """Open ``FILE`` or ``FILE:BAND``, a number from 1 or a name, for a mask option of `ReadOptions`."""
     path, band = mask_of(text)
     cube = open_cube(path)
     if band.isascii() and band.isdigit() and len(band) < 8:

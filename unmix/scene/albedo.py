@@ -19,12 +19,9 @@ class Geometry(NamedTuple):
     emission: float
 
     def albedo(self, reflectance: np.ndarray) -> np.ndarray:
-        """Return the single-scattering albedo w of reflectance, relative to a white surface under the same angles.
-
-        With ``γ = sqrt(1 − w)`` the reflectance is ``R = w / ((1 + 2 μ₀ γ)(1 + 2 μ γ))``, a quadratic equation in γ
-        (Hapke 1981, equation 37; Mustard and Pieters 1989). Of R below 0, as noise makes it, w is below 0. NaN where R
-        is above 1, or so far below 0 that the equation has no root.
-        """
+        """Return the single-scattering albedo of reflectance relative to a white surface under the same angles."""
+        # With γ = sqrt(1 − w), R = w / ((1 + 2 μ₀ γ)(1 + 2 μ γ)), a quadratic equation in γ (Hapke 1981, equation 37;
+        # Mustard and Pieters 1989). R below 0, as of noise, has w below 0; R above 1, or far below 0, has no root: NaN.
         s, p = self.incidence + self.emission, 4.0 * self.incidence * self.emission
         R = np.asarray(reflectance, float)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -36,7 +33,7 @@ class Geometry(NamedTuple):
             return np.where(has, (1.0 - gamma) * (1.0 + gamma), np.nan)
 
     def reflectance(self, albedo: np.ndarray) -> np.ndarray:
-        """Return the reflectance of single-scattering albedo; of one above 1, as sums of spectra may have, that of 1."""
+        """Return the reflectance for single-scattering albedo; values above 1, as in sums of spectra, count as 1."""
         w = np.minimum(np.asarray(albedo, float), 1.0)
         gamma = np.sqrt(1.0 - w)
         return np.asarray(w / ((1.0 + 2.0 * self.incidence * gamma) * (1.0 + 2.0 * self.emission * gamma)))

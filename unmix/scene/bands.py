@@ -1,4 +1,4 @@
-"""Which bands, lines and samples of a scene are read: by numbers, wavelengths, the windows that tie bands, or a box on the map."""
+"""Choose the bands, lines and samples to read: by numbers, wavelengths, windows that tie bands, or a box on the map."""
 
 import logging
 from collections import Counter
@@ -25,16 +25,7 @@ def choose_bands(
     only_nm: str | None = None,
     offset: float | None = None,
 ) -> Bands:
-    """Choose the bands in use, with their gains and offsets; see `ReadOptions` for the arguments.
-
-    Raises
-    ------
-    MethodError
-        If a list of bands is malformed or does not fit the cube, ``ignore_nm`` or ``only_nm`` leaves no band, the scale
-        is not above 0, or the offset is not finite.
-    CubeError
-        If the file marks no band as good.
-    """
+    """Choose the bands in use, with their gains and offsets; see `ReadOptions` for the arguments."""
     if which == "good":
         index = np.arange(cube.bands) if cube.good_bands is None else np.flatnonzero(cube.good_bands)
         if len(index) == 0:
@@ -100,15 +91,7 @@ def within(cube: Cube, option: str, text: str) -> np.ndarray:
 
 
 def first_bands(cube: Cube, bands: Bands, text: str) -> np.ndarray:
-    """Return for each band in use the place, among these, of the first band of its window; −1 outside of all windows;
-    array (L,).
-
-    Raises
-    ------
-    MethodError
-        Where the cube has no wavelengths, or a window is malformed, has fewer than two bands in use, or shares one with
-        another.
-    """
+    """Return, for each band in use (L,), the index of its window's first band; −1 for these and outside of windows."""
     first = np.full(len(bands.index), -1)
     if cube.wavelengths is None:
         raise MethodError(f"`tie`: {cube.path} has no wavelengths")
@@ -149,20 +132,7 @@ MOST_VALUES = 12
 
 
 def part_of(cube: Cube, lines: str | None, samples: str | None, bbox: str | None) -> tuple[slice, slice]:
-    """Return the lines and samples that are read.
-
-    Parameters
-    ----------
-    cube : Cube
-        The whole scene.
-    lines, samples, bbox : str, optional
-        See `unmix.scene.ReadOptions`.
-
-    Raises
-    ------
-    MethodError
-        Where one is malformed or beyond the scene, ``bbox`` comes with others, or the scene has no place on a map.
-    """
+    """Return the lines and samples to read, by ``lines`` and ``samples`` or by ``bbox`` (`unmix.scene.ReadOptions`)."""
     if bbox is None:
         return parse_range("`lines`", lines, cube.lines), parse_range("`samples`", samples, cube.samples)
     if lines is not None or samples is not None:
@@ -186,10 +156,7 @@ def parse_range(option: str, text: str | None, count: int) -> slice:
 
 
 def in_box(cube: Cube, text: str) -> tuple[slice, slice]:
-    """Return the lines and samples of all pixels whose centres are in the box ``W,S,E,N``, in the units of the map.
-
-    On a turned map, and of a swath that a lookup table places, there are others among them.
-    """
+    """Return the lines and samples around all pixels whose centres are in the box ``W,S,E,N``, in map units."""
     west, south, east, north = box_of(text)
     fields = cube.fields if cube.placement is None else cube.placement.fields
     transform = geotransform(fields.get("map info", ""))
@@ -254,7 +221,7 @@ def extent_of(transform: tuple[float, ...], rows: int, columns: int) -> str:
 
 
 def values_of_masks(part: Window) -> list[dict[str, Any]]:
-    """Return the file and option of each mask, and how many pixels have which of its values, where that are few whole numbers."""
+    """Return file and option of each mask, and its pixels by value, where these are few whole numbers."""
     counts = [Counter[int]() for _ in part.masks]
     for lines in cut(part, PIECE):
         for mask, (line, sample), count in zip(part.masks, part.begins, counts):

@@ -42,12 +42,8 @@ def sampled(cube: Cube, most: int = SAMPLE) -> Iterator[np.ndarray]:
 
 
 def placed(cube: Cube, most: int = SAMPLE) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield at most ``most`` pixels, evenly spread over the scene, as stored, in pieces, with the lines and samples of
-    each (n,).
-
-    Reading one line of a chunk costs as much as the whole chunk, so chunks spread over the scene are read, and some
-    lines of each are taken.
-    """
+    """Yield pieces of at most ``most`` evenly spread pixels, as stored, with the lines and samples (n,) of each."""
+    # One line costs as much as its whole chunk, so chunks spread over the scene are read, and some lines of each taken.
     blocks, wanted = sample_blocks(cube, most), wanted_lines(cube, most)
     sample_step = max(1, -(-cube.samples * wanted // most))
     for block, raw in zip(blocks, read_ahead(cube, blocks)):
@@ -69,7 +65,7 @@ def wanted_lines(cube: Cube, most: int) -> int:
 
 
 def sample_blocks(cube: Cube, most: int, least: int = 1) -> list[slice]:
-    """Return blocks of lines to read for a sample of ``most`` pixels: chunks, of at least so many lines, spread over the scene."""
+    """Return spread blocks of lines for a sample of ``most`` pixels: chunks, of at least ``least`` lines."""
     chunk_lines = min(max(cube.lines_together, least), cube.lines)
     chunks = -(-(cube.lines + 1 - least) // chunk_lines)
     chunks_read = min(chunks, max(FEWEST_PLACES, wanted_lines(cube, most) // chunk_lines))
@@ -80,10 +76,7 @@ def sample_blocks(cube: Cube, most: int, least: int = 1) -> list[slice]:
 
 
 def sampled_spectra(scene: Scene, most: int = SAMPLE, each: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the spectra of a sample's pixels that have values in all bands, (N, L), and their lines and samples (N,).
-
-    Of every piece of the sample each ``each``-th of them; see `placed`.
-    """
+    """Return spectra (N, L) of a sample, complete in all bands, each ``each``-th, and their lines and samples (N,)."""
     found = [(np.empty((0, len(scene.bands.index))), np.empty(0, int), np.empty(0, int))]
     for part, lines, samples in placed(scene.cube, most):
         good = np.flatnonzero(~scene.missing(part))[::each]
@@ -94,7 +87,7 @@ def sampled_spectra(scene: Scene, most: int = SAMPLE, each: int = 1) -> tuple[np
 
 
 def read_ahead(cube: Cube, blocks: Sequence[slice]) -> Iterator[np.ndarray]:
-    """Yield blocks of lines as stored; of a cube on a server several are read at once, since each waits for an answer."""
+    """Yield blocks of lines as stored; on a server several are read at once, since each waits for an answer."""
     largest = max((block.stop - block.start for block in blocks), default=0) * bytes_per_line(cube)
     count = min(len(blocks), MOST_AHEAD, max(1, MOST_READ_AHEAD // largest)) if isinstance(cube.path, RemotePath) else 1
     if count == 1:
@@ -154,7 +147,7 @@ class Survey:
 
 
 def survey(scene: Scene) -> Survey:
-    """Collect statistics of the bands in use, as they are before any are changed, on a sample of pixels; see `Survey`."""
+    """Return the statistics of the bands in use, before any are changed, on a sample of pixels; see `Survey`."""
     scene = scene.unchanged()
     L = len(scene.bands.index)
     counts = np.zeros((3, L), np.int64)
@@ -176,7 +169,7 @@ def survey(scene: Scene) -> Survey:
 
 
 def lengths_of(scene: Scene, most: int, constants: ConstantPixels | None = None) -> np.ndarray:
-    """Return |y| of the pixels of a sample that have values in all bands and, as `constants` finds, hold no fill; array, float64."""
+    """Return |y| (N,) of sampled pixels that are complete in all bands and hold no fill, as ``constants`` finds."""
     constants = constants or ConstantPixels(scene)
     lengths, constant = [np.empty(0)], [np.empty(0, bool)]
     for part in sampled(scene.cube, most):
@@ -211,15 +204,7 @@ def ratio_of_sizes(lengths: np.ndarray, E: np.ndarray) -> float | None:
 
 
 def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels | None = None) -> str | None:
-    """Return a message if the sizes of pixels and endmembers do not match, else None; see `check_scale`.
-
-    The pixels that are looked at are also added to ``constants``.
-
-    Raises
-    ------
-    CubeError
-        If all values of the sample are 0: every solution would then be certified as optimal.
-    """
+    """Return a message if the sizes of pixels and endmembers do not match, else None; see `check_scale`."""
     cube, lengths = scene.cube, lengths_of(scene, SCALE_PIXELS, constants)
     if not lengths.any():
         lengths = lengths_of(scene, SAMPLE)
@@ -249,11 +234,7 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
 
 
 def unit_of_library(scene: Scene, library: Endmembers, given: Sequence[float | None]) -> float | None:
-    """Return 100 or 10 000 where spectra are reflectance in that unit, and pixels reflectance by the file's own scale;
-    else None.
-
-    It is logged. None, too, where one of the scales that may be ``given`` is, or pixels are not reflectance.
-    """
+    """Return 100 or 10 000 if spectra are in that unit, and the file's scale makes pixels reflectance; else None."""
     E = library.matrix
     with np.errstate(over="ignore"):
         largest = float(np.sqrt(np.square(E).mean(axis=0)).max())
@@ -272,19 +253,7 @@ def unit_of_library(scene: Scene, library: Endmembers, given: Sequence[float | N
 
 
 def said_of_scales(ratio: float, gain: float, size: float, largest: float, bands: int) -> str:
-    """Return the options that bring pixels and spectra to one unit: first that of those which are no reflectance, where
-    the others are.
-
-    Parameters
-    ----------
-    ratio : float
-        How many times as large pixels are.
-    gain : float
-        That of the scene's stored values.
-    size, largest : float
-        Lengths of pixels and of spectra, over so many bands.
-    bands : int
-    """
+    """Return the options that bring pixels, ``ratio`` times as large, and spectra to one unit, best option first."""
     power = 10.0 ** np.round(np.log10(ratio))
     of_scene, of_library = f"`scale` {power / gain:g}", f"`library_scale` {1 / power:g}"
     is_reflectance = [length / np.sqrt(bands) <= BRIGHTEST for length in (size, largest)]
@@ -300,17 +269,7 @@ def said_of_scales(ratio: float, gain: float, size: float, largest: float, bands
 
 
 def check_scale(scene: Scene, endmembers: Endmembers, meant: bool = False) -> None:
-    """Compare the sizes of pixels and endmembers on a sample of the scene; if the user gave the scale (``meant``), only
-    warn.
-
-    Also warn of fill values that no header declares.
-
-    Raises
-    ------
-    CubeError
-        If the 98th percentile of |y| divided by the largest |e| is outside 0.02 to 50: most likely one is in 0-10000
-        and the other in 0-1. Also if all values are 0.
-    """
+    """Raise `CubeError`, or warn if ``meant``, where pixels and endmembers differ in size; warn of undeclared fill."""
     constants = ConstantPixels(scene)
     if isinstance(scene.cube, Changed):
         warn_of_fill(scene)

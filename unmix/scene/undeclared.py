@@ -54,7 +54,7 @@ class ConstantPixels:
         self.line_step, self.sample_step = cube.lines // lines, -(-cube.samples * lines // ENOUGH_PIXELS)
 
     def look(self, raw: np.ndarray, lines: slice) -> None:
-        """Add some pixels, evenly spread, of a block of a pass over the scene; ``raw`` as `unmix.io.cube.Cube.read` returns it."""
+        """Add evenly spread pixels of a block of lines; ``raw`` is as from `unmix.io.cube.Cube.read`."""
         first = -lines.start % self.line_step
         self.count(by_pixel(raw, self.cube.interleave)[first :: self.line_step, :: self.sample_step])
 
@@ -63,7 +63,7 @@ class ConstantPixels:
         return self.count(by_pixel(raw, self.cube.interleave))
 
     def count(self, values: np.ndarray) -> np.ndarray:
-        """Count pixels; ``values`` are (n, samples, bands), as stored. Return which are constant, bool array (pixels,)."""
+        """Count stored pixels (n, samples, bands); return which are constant over the bands, bool (pixels,)."""
         if len(self.index) < FEWEST_BANDS:
             return np.zeros(values.shape[0] * values.shape[1], bool)
         first = values[..., self.index[0]]
@@ -83,7 +83,7 @@ class ConstantPixels:
         return constant.ravel()
 
     def message(self) -> str | None:
-        """Return a sentence that names each fill value, its share and how to leave it out; None where there is no such value."""
+        """Return a sentence with each fill value, its share and the option to leave it out; None without one."""
         found = [(value, n) for value, n in self.counts.most_common() if n > LEAST_SHARE * self.pixels]
         if not found or sum(n for _, n in found) + self.declared == self.pixels:  # no other pixel would be left
             return None
@@ -107,7 +107,7 @@ class ConstantPixels:
         return str(self.cube.dtype.type(value)).removesuffix(".0")
 
     def said_of_saturated(self) -> str | None:
-        """Return a sentence about pixels that hold the largest number of their type in some bands; None where there are none."""
+        """Return a sentence about pixels with the largest number of their type in some bands; None without any."""
         if not self.saturated or self.largest is None:
             return None
         hold = f"{self.saturated} of the {self.pixels} pixels looked at hold {self.largest:.0f} {SATURATED}"
@@ -133,7 +133,7 @@ AS_PRESET = 0.05
 
 
 class SharedConstant(NamedTuple):
-    """Pixels are ``factor · E a + constant`` with Σa = 1: the median of their relative RMSE without both, and with them."""
+    """Pixels are ``factor · E a + constant``, Σa = 1; ``median`` and ``left``: relative RMSE without and with both."""
 
     factor: float
     constant: float
@@ -142,12 +142,7 @@ class SharedConstant(NamedTuple):
 
 
 def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> SharedConstant | None:
-    """Return the constant that pixels (N, L) have beside mixtures of endmembers (L, p); None where none explains their
-    misfit.
-
-    One constant serves all pixels, where a free sum of abundances has a factor for each. If pixels and endmembers need
-    not be in one unit (``is_scaled`` is false), one factor for all pixels is found with it.
-    """
+    """Return the constant that all pixels (N, L) share beside mixtures of E (L, p); None where none explains them."""
     from scipy.optimize import nnls  # 0.2 s, for runs that fit poorly alone
 
     (L, p), Y = E.shape, Y[:: max(1, -(-len(Y) // MOST_PIXELS))]
@@ -158,6 +153,7 @@ def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> Sha
         return None
     E, Y, sizes = E / unit, Y[known], sizes[known]
     free = E[:, E.any(axis=0)]  # without shade
+    # One constant serves all pixels, where a free sum of abundances has a factor for each.
     constants, last = np.stack([np.ones(L), -np.ones(L)], axis=1), WEIGHT * np.sqrt(L)
     held = np.vstack([E, np.full(p, last)])
     held_beside = np.column_stack([held, np.vstack([constants, np.zeros((1, 2))])])
@@ -187,17 +183,7 @@ def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> Sha
 
 
 def remedy(scene: Scene, Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> tuple[SharedConstant, str] | None:
-    """Return the constant of a scene's pixels (see `shared_constant`), and the options that take it off; None where
-    there is none.
-
-    Parameters
-    ----------
-    scene : Scene
-    Y : array (N, L), float64
-        Pixels, scaled as the scene says.
-    E : array (L, p), float64
-    is_scaled : bool
-    """
+    """Return the constant shared by pixels Y (N, L), and the options that remove it; None without one."""
     gain, offset = scene.bands.gain, scene.bands.offset
     if isinstance(scene.cube, Changed) or np.ptp(gain) or np.ptp(offset):
         return None

@@ -1,5 +1,4 @@
-"""Steps of the search for abundances that are alike between neighbours, on the image of one endmember (lines, samples),
-float64.
+"""Steps of the search for abundances alike between neighbours, on an endmember's image (lines, samples), float64.
 
 The state of an abundance, or of a difference between neighbours, is its dual plus ρ times its value;
 `unmix.arrays.spatial` has the method. An edge belongs to the pixel on its left, or above it.
@@ -14,7 +13,7 @@ RELAXATION = 1.8
 
 @compiled
 def dual_of(state, cost, rho, smooth):
-    """Return the dual of a difference: the state clipped to its cost, or the share of it that belongs to half the square."""
+    """Return the dual of a difference: the state clipped to its cost, or for half the square a share of it."""
     return state * cost / (cost + rho) if smooth else min(max(state, -cost), cost)
 
 
@@ -26,7 +25,7 @@ def flow(state, cost, rho, smooth):
 
 @compiled
 def right_side(F, V, W, U, across, down, rho, smooth, right):
-    """Fill ``right`` (lines, S) with the right side of an endmember's linear system; V, W and U are states (lines, S)."""
+    """Fill ``right`` (lines, S), the right-hand side of an endmember's linear system, from states V, W, U."""
     n, S = F.shape
     for i in range(n):
         for s in range(S):
@@ -41,7 +40,7 @@ def right_side(F, V, W, U, across, down, rho, smooth, right):
 
 @compiled
 def step_lines(a, V, W, U, across, down, rho, smooth):
-    """Step the states of an endmember with abundances ``a`` (lines, S); return the squares of how far ρ × values and duals moved."""
+    """Step the states of an endmember with abundances (lines, S); return squared moves of ρ × values and duals."""
     n, S = a.shape
     near, far = 0.0, 0.0
     for i in range(n):

@@ -1,5 +1,4 @@
-"""Nonnegative least squares with at most K endmembers in a pixel: grow, shrink, then exchange until no exchange fits
-better.
+"""Nonnegative least squares with at most K endmembers in a pixel: grow, shrink, then exchange endmembers.
 
 Which K of p endmembers fit best is a problem that takes all subsets. Here a support grows to more than K, by the
 endmember that lowers the misfit most; then the endmember that is needed least leaves, one after the other, until there
@@ -40,7 +39,7 @@ MOVES_FOR_EACH = 20
 
 
 class Few(NamedTuple):
-    """Some columns in place of all: the fields of a plan for `unmix.solvers.pixels.scalar.lawson_hanson`; float64 unless stated."""
+    """Some columns in place of all: the fields of a plan for `unmix.solvers.pixels.scalar.lawson_hanson`, float64."""
 
     G: Any  # (K, K) their Gram matrix, at unit length; zero beyond their number
     norms: Any  # (K,) ones
@@ -137,7 +136,7 @@ def new_work(L: int, p: int, plan: Any) -> ExchangeSearch:
 
 @compiled
 def fit_support(U, f, model, n):
-    """Find the optimum over the first n members of a model; return the size of its support, and by how much it lowers |y|²."""
+    """Find the optimum over a model's first n members; return its support's size and how far it lowers |y|²."""
     work, G, members = model.work, model.few.G, model.members
     for i in range(members.shape[0]):
         work.f[i] = f[members[i]] if i < n else 0.0
@@ -177,7 +176,7 @@ def look_around(U, search, k):
 
 @compiled
 def best_addition(search):
-    """Return the endmember that lowers the misfit most, −1 if none has a dual above zero; and whether one was too near the others."""
+    """Return the endmember that lowers the misfit most (else −1), and whether one was too near the others."""
     w, d = search.w, search.d
     best, largest, near = -1, 0.0, False
     for j in range(w.shape[0]):
@@ -215,11 +214,7 @@ def take_out(grown, k, i):
 
 @compiled
 def drop_negative(U, search, k, follows):
-    """Move to the optimum on a support of k; an endmember leaves that becomes negative on the way. Return the support's
-    size.
-
-    Where the search ``follows``, distances are updated.
-    """
+    """Move to the optimum on a support of k and drop endmembers that become negative; return the support's size."""
     columns, x, a, _, H = search.grown
     d, row = search.d, search.row
     while k > 0:
@@ -274,7 +269,7 @@ def grow_support(U, search):
 
 @compiled
 def shrink(U, search, k, most):
-    """Let endmembers leave a support of k until at most ``most`` are left, those first whose loss raises the misfit least."""
+    """Drop endmembers from a support of k until ``most`` are left, first those that raise the misfit least."""
     _, x, _, _, H = search.grown
     while k > most:
         leaving, least = 0, np.inf
@@ -316,11 +311,7 @@ def stays_positive(search, k, i, j):
 
 @compiled
 def best_exchange(U, search, k, fall):
-    """Return the place in the support and the endmember that lower the misfit most where it takes that place; −1 if
-    none does.
-
-    ``fall`` is by how much the support lowers |y|².
-    """
+    """Return the place and the endmember of the best exchange, −1 if none; the support lowers |y|² by ``fall`` now."""
     model, trial, falls = search.model, search.trial, search.falls
     bound_falls(search, k)
     place, entering, best = -1, -1, LEAST_FALL
@@ -345,10 +336,7 @@ def best_exchange(U, search, k, fall):
 
 @compiled
 def search(U, search):
-    """Find the support for the pixel in ``search.f``: the first columns of the model, with the abundances ``work.x``.
-
-    Return its size, and whether the search came to its end.
-    """
+    """Find the support for ``search.f``, the model's first columns; return its size and whether the search ended."""
     model, most = search.model, search.falls.shape[0]
     k = shrink(U, search, grow_support(U, search), most)
     for i in range(k):
@@ -401,11 +389,7 @@ def correct(plan, search, k, size):
 
 @compiled
 def choose_support(plan, F, Y, size, work, s):
-    """Choose the endmembers of lane s of a tile, and find their abundances, ``work.a``; ``work`` is an
-    `ExchangeSearch`.
-
-    ``size`` is |y|. Return how many there are, the first columns of the model, and whether the search came to its end.
-    """
+    """Write lane s's support and abundances to ``work``; return the support's size and whether the search ended."""
     for j in range(work.f.shape[0]):
         work.f[j] = F[j, s] * plan.weights[j] / size if size > 0.0 else 0.0
     for b in range(Y.shape[0]):
@@ -416,16 +400,13 @@ def choose_support(plan, F, Y, size, work, s):
 
 
 def tile_solver(ops: Width) -> Any:
-    """Return the tile solver for at most K endmembers a pixel; its ``work`` is an `ExchangeSearch`.
-
-    Each answer is certified as the optimum over the endmembers that the pixel has: the certificate gets their columns
-    alone. A pixel whose search did not end is not certified.
-    """
+    """Return the tile solver for at most K endmembers a pixel; its ``work`` is an `ExchangeSearch`."""
     store, broadcast, certify, width = ops.store, ops.broadcast, certify_function(ONE), ops.width
     settle = settle_function(ALONE)
 
     @compiled
     def prove(plan, tile, search, s, k):
+        # The certificate gets the columns of the endmembers that the pixel has alone.
         a, w, sizes, slopes = search.a[:k], search.duals[:k], search.sizes[:k], search.slopes[:k]
         lane = tile.rmse[:, s : s + 1], tile.kappa[:, s : s + 1], tile.delta[:, s : s + 1]
         certify(
@@ -466,6 +447,7 @@ def tile_solver(ops: Width) -> Any:
         for s in range(count):
             k, has_ended = choose_support(plan, tile.F, tile.Y, tile.size[0, s], work, s)
             tile.kappa[0, s], tile.delta[0, s] = prove(plan, tile, work, s, k)
+            # A pixel whose search did not end is not certified.
             tile.kappa[0, s] = tile.kappa[0, s] if has_ended else np.inf
             tile.steps[0, s] = k
             for i in range(k):

@@ -1,4 +1,7 @@
-"""Select the bands that predict a target best, or are the least collinear, by successive projections (de Paula et al. 2013)."""
+"""Select the bands that predict a target best, or are the least collinear, by successive projections.
+
+The method is that of de Paula et al. 2013.
+"""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -169,11 +172,7 @@ def select_bands(
 
 
 def least_collinear(covariance: np.ndarray, count: int, device: str = "cpu", threads: int | None = None) -> Selection:
-    """Select ``count`` bands without a target: of all chains, the one that spans the largest volume (phase 1 alone).
-
-    ``covariance`` (K, K) is that of the bands; ``device`` and ``threads`` as in `select_bands`. `MethodError` if there
-    are fewer bands, or any ``count`` of them are collinear.
-    """
+    """Select ``count`` bands from their covariance (K, K): the chain that spans the largest volume (phase 1 alone)."""
     K = len(covariance)
     if not 1 <= count <= K:
         raise MethodError(f"`most` {count}: must be from 1 to {K}, the bands in use")
@@ -189,7 +188,7 @@ def least_collinear(covariance: np.ndarray, count: int, device: str = "cpu", thr
 
 
 def log_volume(covariance: np.ndarray, bands: np.ndarray) -> float:
-    """Return the logarithm of the determinant of some bands' correlation matrix: 0 if they are uncorrelated, else below."""
+    """Return the log-determinant of some bands' correlation matrix: 0 if they are uncorrelated, else below 0."""
     selected = covariance[np.ix_(bands, bands)]
     lengths = np.sqrt(np.diagonal(selected))
     return float(np.linalg.slogdet(selected / np.outer(lengths, lengths))[1])
@@ -283,7 +282,7 @@ def eliminate(
     predicted: int,
     alpha: float,
 ) -> tuple[np.ndarray, float]:
-    """Return the fewest bands, by falling relevance, whose error is not significantly above the least, and their squared error sum."""
+    """Return the fewest bands, by relevance, with an error not significantly above the least, and its square sum."""
     _, relevance, _ = regression_of(X, y, chain)
     order = chain[np.argsort(-relevance, kind="stable")]
     squares = errors_of_prefixes(

@@ -1,13 +1,10 @@
-"""Successive projections for regression (de Paula et al. 2013): chains of bands, and the regression of every prefix of
-each.
+"""Successive projections for regression (de Paula et al. 2013): chains of bands, and regressions on their prefixes.
 
-All is computed from Gram matrices of centred samples, for a CPU thread or a GPU block. A chain is a Cholesky
+All is computed from Gram matrices of centred samples, by groups of threads of a CPU or a GPU. A chain is a Cholesky
 factorisation that pivots on the largest residual, which is the length of a band's projection onto the complement of the
 chain; no data is copied or projected. The regression of a prefix grows by one column, an *add*: validation samples and
 the target are further columns of the same factor, so that a row gives the next prefix's prediction. The paper instead
 inverts every prefix's matrix by Gauss-Jordan, a sweep of every index in turn (`inverted_function`).
-
-Grow all chains of bands and regress on every prefix of each, by groups of threads of a CPU or a GPU.
 """
 
 import functools
@@ -23,7 +20,7 @@ DEPENDENT_BAND = 1e-12
 
 
 class Samples(NamedTuple):
-    """Calibration and validation samples, centred by the mean of the calibration samples; K bands, V validation samples."""
+    """Calibration and validation samples less the calibration samples' mean; K bands, V validation samples."""
 
     gram: Any  # (K, K) XᵀX
     product: Any  # (K,) Xᵀy
@@ -33,7 +30,7 @@ class Samples(NamedTuple):
 
 @functools.cache
 def subtract_function(team: Team) -> Any:
-    """Return ``subtract``: ``rows[count, i] −= Σ_t rows[t, column] rows[t, i]``, t < count, first ≤ i < last; four t at a time."""
+    """Return ``subtract``: ``rows[count, i] −= Σ_t rows[t, column] rows[t, i]``, t < count, first ≤ i < last."""
     rank, size = team.rank, team.size
 
     @team.compile
@@ -53,17 +50,13 @@ def subtract_function(team: Team) -> Any:
 
 @functools.cache
 def chain_function(team: Team) -> Any:
-    """Return ``chain(gram, start, order, rows, left, reduction_buffer)``: it finds the bands of a chain and returns how
-    many.
-
-    ``gram`` is (K, K); ``start`` is the first band. The bands are written in order into ``order`` (M,), int32. ``rows``
-    (M, K) and ``left`` (K,), float64, are scratch, and ``reduction_buffer`` is the team's.
-    """
+    """Return ``chain``: it writes the chain of bands from ``start`` to ``order`` (M,), int32; returns its length."""
     rank, size, sync, best = team.rank, team.size, team.sync, team.best
     subtract = subtract_function(team)
 
     @team.compile
     def chain(gram, start, order, rows, left, reduction_buffer):
+        # gram is (K, K); rows (M, K) and left (K,), float64, are scratch.
         K, most = gram.shape[0], order.shape[0]
         for i in range(rank(), K, size()):
             left[i] = gram[i, i]
@@ -98,18 +91,13 @@ def chain_function(team: Team) -> Any:
 
 @functools.cache
 def prefixes_function(team: Team) -> Any:
-    """Return ``prefixes(samples, order, count, rows, errors, squares, reduction_buffer)``: squared errors of every
-    prefix, by adds.
-
-    ``squares`` (M,) is filled with the sums of squared validation errors of the first 1, 2, … of the ``count`` bands in
-    ``order``. ``rows`` (M, M + V + 1) and ``errors`` (V,) are scratch. The function returns how many prefixes it
-    solved: it stops at the first singular one.
-    """
+    """Return ``prefixes``: it writes the Σ squared validation errors of prefixes, by adds, and returns their number."""
     rank, size, sync, total = team.rank, team.size, team.sync, team.total
     subtract = subtract_function(team)
 
     @team.compile
     def prefixes(samples, order, count, rows, errors, squares, reduction_buffer):
+        # rows (M, M + V + 1) and errors (V,) are scratch; the first singular prefix ends the loop.
         V = samples.truth.shape[0]
         last = count + V + 1
         for v in range(rank(), V, size()):
@@ -149,16 +137,12 @@ def prefixes_function(team: Team) -> Any:
 
 @functools.cache
 def inversion_function(team: Team) -> Any:
-    """Return ``invert(A, n, column)``: it inverts the leading n x n part of A by Gauss-Jordan; False if a pivot is 0 or
-    NaN.
-
-    De Paula et al. 2013, Algorithms 2 and 3, in place: a sweep of every index in turn, without pivoting. ``column``
-    (n,) is scratch.
-    """
+    """Return ``invert``: it inverts A[:n, :n] in place by Gauss-Jordan, unpivoted; False if a pivot is 0 or NaN."""
     rank, size, sync = team.rank, team.size, team.sync
 
     @team.compile
     def invert(A, n, column):
+        # De Paula et al. 2013, Algorithms 2 and 3; ``column`` (n,) is scratch.
         for k in range(n):
             pivot = A[k, k]
             if pivot == 0.0 or pivot != pivot:
@@ -184,11 +168,7 @@ def inversion_function(team: Team) -> Any:
 
 @functools.cache
 def inverted_function(team: Team) -> Any:
-    """Return ``inverted(samples, order, n, A, column, weights, reduction_buffer)``: the squared error of the prefix of
-    n bands.
-
-    The regression is solved with `inversion_function`; the error is infinite if the matrix is singular.
-    """
+    """Return ``inverted``: the squared error of the prefix of n bands by `inversion_function`; infinite if singular."""
     rank, size, sync, total = team.rank, team.size, team.sync, team.total
     invert = inversion_function(team)
 
@@ -256,10 +236,7 @@ def chains_body(team: Team) -> Any:
 
 @functools.cache
 def prefixes_body(team: Team) -> Any:
-    """Return the body that regresses on each chain's prefixes, band by band.
-
-    Scratch: rows (most, most + V + 1), errors (V,) and sums of squared errors (most,).
-    """
+    """Return the body that regresses on each chain's prefixes by adds; scratch (most, most + V + 1), (V,), (most,)."""
     prefixes, rank, size, sync = prefixes_function(team), team.rank, team.size, team.sync
 
     @team.compile
@@ -279,7 +256,7 @@ def prefixes_body(team: Team) -> Any:
 
 @functools.cache
 def inversions_body(team: Team) -> Any:
-    """Return the body that inverts a matrix for each prefix, the longest first; scratch: A (most, most), a column, weights (most,)."""
+    """Return the body that inverts a matrix for each prefix, longest first; scratch (most, most), (most,), (most,)."""
     inverted, rank, sync = inverted_function(team), team.rank, team.sync
 
     @team.compile
@@ -310,21 +287,7 @@ class ChainEngine:
         self.groups = groups
 
     def chains(self, gram: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Grow a chain from every band.
-
-        Parameters
-        ----------
-        gram : array (K, K), float64
-        most : int
-            The most bands of a chain.
-
-        Returns
-        -------
-        orders : array (K, most), int32
-            The bands of each chain; -1 after its end.
-        counts : array (K,), int32
-            The number of bands of each chain: it ends early if all other bands are linearly dependent on it.
-        """
+        """Return a chain from each band: orders (K, most) int32, −1 after the chain's end, and lengths (K,) int32."""
         K = len(gram)
         orders, counts = np.full((K, most), -1, np.int32), np.zeros(K, np.int32)
         arguments = self.groups.put(Chains(gram, orders, counts))
@@ -334,11 +297,7 @@ class ChainEngine:
         return orders, counts
 
     def regress(self, samples: Samples, orders: np.ndarray, counts: np.ndarray, squares: np.ndarray, how: str) -> None:
-        """Add every prefix's sum of squared validation errors to ``squares``, (chains, most); infinity if a chain is
-        shorter.
-
-        ``how`` is a key of `unmix.features.bands.arrays.REGRESSIONS`.
-        """
+        """Add each prefix's Σ squared validation errors to ``squares`` (chains, most); infinity after a chain's end."""
         chains, most = squares.shape
         V = len(samples.truth)
         arguments = self.groups.put(Prefixes(samples, orders, counts, squares))

@@ -243,7 +243,7 @@ def read_table(source: str | os.PathLike[str], which: str) -> Spectra:
 
 
 def stem_of_table(path: Path) -> Path:
-    """Return the beginning of a table's output names: ``x`` of ``x.csv``, ``x.sli`` and ``x.sli.hdr``; a folder's whole name."""
+    """Return the path stem of a table's outputs: ``x`` for x.csv, x.sli and x.sli.hdr; a folder's whole name."""
     if path.is_dir():
         return path.absolute()
     path = path.with_suffix("") if path.suffix.lower() == ".hdr" else path

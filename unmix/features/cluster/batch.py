@@ -33,8 +33,9 @@ def batch(
     command: Sequence[str] | None = None,
     **options: Any,
 ) -> Iterator[tuple[Path, dict[str, Any] | UnmixError | MemoryError]]:
-    """Unmix scenes on the workers of a Dask cluster; outputs are the same bytes as those of `unmix.run`, and resumed
-    like them.
+    """Unmix scenes on the workers of a Dask cluster; outputs are the same bytes as those of `unmix.run`.
+
+    An interrupted batch is resumed as an interrupted run is.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Set up the scheduler and the workers of a cluster on this machine; Dask imports this module and calls `dask_setup` in each."""
+"""Set up the scheduler and workers of a cluster on this machine; Dask calls `dask_setup` in each of them."""
 
 import signal
 from typing import Any
@@ -7,12 +7,9 @@ from distributed import Worker
 
 
 def dask_setup(node: Any) -> None:
-    """Stop the HTTP server of a scheduler or worker, so that it listens for TLS alone, and let a worker ignore Ctrl-C.
-
-    A terminal sends Ctrl-C to every process of the command. Workers, and those that replace a dead one, end when the
-    main process tells them to.
-    """
+    """Stop the HTTP server of a scheduler or worker, so that it listens for TLS alone; let a worker ignore Ctrl-C."""
     node.http_server.stop()  # every user of this machine could open its pages
     node.services.pop("dashboard", None)
+    # A terminal sends Ctrl-C to every process of the command; the main process tells workers when to end.
     if isinstance(node, Worker):
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -104,15 +104,7 @@ class Access:
 
 @contextlib.contextmanager
 def connected(access: Access) -> Iterator[Client]:
-    """Yield a client of a scheduler, or of a cluster that is started on this machine and stopped at the end.
-
-    Raises
-    ------
-    DeviceError
-        Where the scheduler does not answer.
-    MethodError
-        Where options contradict each other, or the TLS files are missing or cannot be used.
-    """
+    """Yield a client of the scheduler, or of a cluster that is started on this machine and stopped at the end."""
     access.check()
     with contextlib.ExitStack() as stack:
         if access.is_own:
@@ -133,7 +125,7 @@ def connected(access: Access) -> Iterator[Client]:
 
 
 def in_time(seconds: float, call: Callable[[], Value]) -> Value:
-    """Return what a call returns, made in a thread of its own: Dask waits for ever for one that accepts it and never answers."""
+    """Return the result of a call in a thread of its own; raise `TimeoutError` after ``seconds``."""
     future: ThreadFuture[Value] = ThreadFuture()
 
     def work() -> None:
@@ -142,17 +134,13 @@ def in_time(seconds: float, call: Callable[[], Value]) -> Value:
         except BaseException as error:
             future.set_exception(error)
 
+    # Dask waits for ever for a server that accepts a connection and never answers.
     threading.Thread(target=work, name="ask Dask", daemon=True).start()
     return future.result(timeout=seconds)
 
 
 def start_local_cluster(access: Access, stack: contextlib.ExitStack) -> LocalCluster:
-    """Start a scheduler and workers on this machine, with TLS and keys of their own; ``stack`` stops them.
-
-    Only the dashboard is without TLS: it listens on the loopback interface. If it was not asked for, nothing listens
-    for HTTP, and nothing takes profiles: where Python is older than 3.11.9, a thread that ends meanwhile may stop the
-    worker for ever.
-    """
+    """Start a scheduler and workers on this machine, with TLS and keys of their own; ``stack`` stops them."""
     try:
         security = Security.temporary()
     except ImportError:
@@ -163,6 +151,8 @@ def start_local_cluster(access: Access, stack: contextlib.ExitStack) -> LocalClu
     # Workers keep files here: the folder that Dask would use is shared by all users.
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="unmix-batch-", ignore_cleanup_errors=True))
     scheduler_options: dict[str, Any] = {"dashboard_address": f"{LOOPBACK}:{access.dashboard or 0}"}
+    # Only the dashboard is without TLS, on the loopback interface. Without it nothing listens for HTTP or takes
+    # profiles: before Python 3.11.9 a thread that ends while one is taken may stop the worker for ever.
     if access.dashboard is None:
         scheduler_options |= {"dashboard": False, "preload": [PRELOAD]}
     # Processes that start meanwhile, and those that replace them, are children of threads that begin here and have this
@@ -186,14 +176,7 @@ def start_local_cluster(access: Access, stack: contextlib.ExitStack) -> LocalClu
 
 
 def resolve_security(address: str, access: Access) -> tuple[str, Security]:
-    """Return the address with its protocol, and the certificates for it: from our options, else from Dask's
-    configuration.
-
-    Raises
-    ------
-    MethodError
-        Where the address needs certificates and there are none, takes none and some were given, or they cannot be used.
-    """
+    """Return the address with its protocol, and its certificates: from our options, else from Dask's configuration."""
     files = access.tls_files
     if "://" not in address:
         address = f"{'tls' if files else dask.config.get('distributed.comm.default-scheme')}://{address}"
@@ -218,11 +201,12 @@ def resolve_security(address: str, access: Access) -> tuple[str, Security]:
 
 
 def check_tls_file(option: str, file: Path) -> None:
-    """Raise `MethodError` where a file cannot be read, or is encrypted: OpenSSL would ask for its pass phrase, without a terminal."""
+    """Raise `MethodError` where a file of certificates cannot be read or is encrypted."""
     try:
         content = read_plain(file)
     except OSError as error:
         raise MethodError(f"{option} {file}: cannot be read: {error.strerror}") from None
+    # OpenSSL would ask for the pass phrase, without a terminal.
     if b"ENCRYPTED" in content:
         raise MethodError(
             f"{option} {file}: has a pass phrase, which unmix does not ask for; write the key without one"
@@ -240,14 +224,8 @@ def warn_without_tls(address: str) -> None:
 
 
 def wait_for_address(file: Path, patience: float) -> str:
-    """Return the address that a scheduler wrote to a file; wait for the file, since our job may start before the
-    scheduler's.
-
-    Raises
-    ------
-    DeviceError
-        Where no address is in the file within ``patience`` seconds.
-    """
+    """Return the address that a scheduler writes to a file; raise `DeviceError` after ``patience`` seconds."""
+    # Our job may start before the scheduler's.
     deadline = time.monotonic() + patience
     while True:
         with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Spread scenes over the workers of a cluster, two to each at most, and notice when the scheduler or every worker is lost."""
+"""Spread scenes over a cluster's workers, at most two to each; notice the loss of the scheduler or all workers."""
 
 import contextlib
 import logging
@@ -28,7 +28,7 @@ KEPT = "finished lines are kept, and the same command continues after them"
 
 
 class Workers:
-    """The workers of a cluster whose devices are sound; ``patience`` is how many seconds to wait while there is none."""
+    """The workers of a cluster with sound devices; ``patience`` is the wait, in seconds, while there is none."""
 
     def __init__(self, client: Client, patience: float) -> None:
         self.client, self.patience = client, patience
@@ -61,7 +61,7 @@ class Workers:
             raise lost from error
 
     def kind(self, asked: Asked) -> str:
-        """Wait for workers, and return the kind of device that all of them have; raise where it or their version of unmix differs."""
+        """Wait for workers and return their common kind of device; raise where it or their version of unmix differs."""
         while not self.present():
             time.sleep(LOOK)
         with self.asking():

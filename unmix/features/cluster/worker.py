@@ -1,4 +1,4 @@
-"""The work of a cluster's worker: unmix a scene as `unmix.run` does, and tell the process that asked for it how far it is."""
+"""A cluster worker's task: unmix a scene as `unmix.run` does, and report progress to the process that asked."""
 
 import contextlib
 import logging
@@ -49,7 +49,7 @@ class LogTeller(logging.Handler):
 
 @dataclass(frozen=True)
 class Asked:
-    """The settings of a batch that each worker gets: options, command line, log level, folder, version, topic of messages."""
+    """A batch's settings for each worker: options, command line, message topic, log level, folder, process, version."""
 
     options: Options
     command: Sequence[str] | None
@@ -66,14 +66,14 @@ def this_process() -> tuple[str, int]:
 
 
 def kind_here(asked: Asked) -> str:
-    """Return this worker's kind of device, "cpu" or "cuda"; raise `DeviceError` where it has another version of unmix."""
+    """Return this worker's kind of device, "cpu" or "cuda"; raise `DeviceError` if it has another version of unmix."""
     if asked.version != BUILD:
         raise DeviceError(f"has unmix {BUILD}, but this is {asked.version}; install one version")
     return kind_of(asked.options.device)
 
 
 def unmix_on_worker(asked: Asked, number: int, cube: Path, address: str) -> tuple[str, Result]:
-    """Unmix a scene that was given to the worker at ``address``; return that of this worker, and the report or the error."""
+    """Unmix a scene given to the worker at ``address``; return this worker's address and the report or the error."""
     worker = get_worker()
     key = worker.get_current_task()
 

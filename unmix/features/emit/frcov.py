@@ -83,8 +83,7 @@ def emit_frcov(
     overwrite: bool = False,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Write EMIT's fractional cover (L2B FRCOV) of a granule: green and dry vegetation and bare soil, their deviations,
-    and QC.
+    """Write EMIT's L2B FRCOV of a granule: cover of green and dry vegetation and bare soil, deviations and QC.
 
     Each cover is the mean over random draws of the share of its class: of spectra drawn evenly over the classes, and of
     noise as large as the granule's standard deviations. Each draw is solved exactly. The uncertainty is the standard
@@ -229,7 +228,7 @@ def silent_about(folder: Path) -> Iterator[None]:
 
 
 def sibling(path: Path, kind: str, ending: str) -> Path:
-    """Return the file beside a granule with another product of it: ``…_RFL_…`` with another word, or the stem with an ending."""
+    """Return the file beside a granule with ``_KIND_`` in place of ``_RFL_``, or with an ending after its stem."""
     places = [
         path.with_name(path.name.replace("_RFL_", f"_{kind}_")),
         path.with_name(f"{path.stem}_{ending}{path.suffix}"),
@@ -241,7 +240,7 @@ def sibling(path: Path, kind: str, ending: str) -> Path:
 
 
 def columns_of(endmembers: str | os.PathLike[str], classes: str | None) -> tuple[dict[str, int], int]:
-    """Return for each cover the place of its class among the library's, and the number of spectra; `LibraryError` for other classes."""
+    """Return the place of each cover's class among the library's classes, and the number of spectra."""
     library = load_library(endmembers, classes=classes)
     names = list(dict.fromkeys(library.classes or ()))
     found = {cover: [k for k, name in enumerate(names) if name.lower() in known] for cover, known in COVERS.items()}
@@ -255,10 +254,7 @@ def columns_of(endmembers: str | os.PathLike[str], classes: str | None) -> tuple
 
 
 def quality_of_granule(scene: Scene, mask: Cube, rasters: Mapping[int, str | None]) -> np.ndarray:
-    """Return the QC of each pixel of the swath: int16 (lines, samples); 0 is clear, NODATA has no reflectance.
-
-    ``rasters`` are more of a value, by FILE[:BAND].
-    """
+    """Return the swath's QC, int16 (lines, samples): 0 is clear, NODATA has no reflectance; ``rasters`` add flags."""
     cube, names = scene.cube, [name.casefold() for name in band_names(mask)]
     lacking = [flag for flag in (*CLOUD_FLAGS, *WATER_FLAGS) if flag not in names]
     if lacking:
@@ -295,7 +291,7 @@ def quality_of_granule(scene: Scene, mask: Cube, rasters: Mapping[int, str | Non
 
 
 def noise_of_granule(cube: NoiseCube) -> np.ndarray:
-    """Return the standard deviation of each band in use, (L,): the median over some lines; `CubeError` where none is known."""
+    """Return the standard deviation (L,) of the noise of each band in use: the median over evenly spaced lines."""
     lines = np.unique(np.linspace(0, cube.part.cube.lines - 1, LOOKED_AT).astype(int))
     values = np.concatenate([cube.read(int(line), 1) for line in lines])
     known = values[np.isfinite(values).all(axis=1)]
@@ -329,11 +325,9 @@ class CoverMaps:
         return self.placement.place(swath, self.lines, NODATA)
 
     def read(self, name: str) -> np.ndarray:
-        """Return a map of the run, on the ground and missing where QC is not 0: float32 (lines, bands, samples).
-
-        Where there was no run, as no pixel is clear, all of it is missing.
-        """
+        """Return a map of the run on the ground, float32 (lines, bands, samples); missing where QC is not 0."""
         image = self.folder / f"{self.stem}_{name}.img"
+        # No pixel was clear, so there was no run.
         if not image.exists():
             return np.full((self.quality.shape[0], 2 * (len(COVERS) + 1), self.quality.shape[1]), NODATA, np.float32)
         with work_map(name, image, image.with_suffix(".hdr")) as work:
@@ -342,7 +336,7 @@ class CoverMaps:
         return found
 
     def write_product(self, written: Mapping[str, Path], columns: Mapping[str, int]) -> None:
-        """Write the product's rasters and its browse image to the files of `product_files`, as they are called meanwhile."""
+        """Write the product's rasters and browse image to the temporary files ``written`` of `product_files`."""
         drawn = self.read("montecarlo")
         half, has_ranges = drawn.shape[1] // 2, "PVRANGE" in written
         ranges = self.read("range") if has_ranges else drawn

@@ -22,8 +22,7 @@ COLUMNS = "name", "density", "diameter"
 
 @dataclass(frozen=True)
 class MassMap:
-    """Shares of the mass, ``a_j m_j / Σ a_k m_k``, of abundances that are shares of the cross-section; 0 where all
-    abundances are.
+    """Shares of the mass, ``a_j m_j / Σ a_k m_k``, of abundances (shares of the cross-section); 0 where all are 0.
 
     Attributes
     ----------
@@ -46,16 +45,7 @@ class MassMap:
 
 
 def mass_of(path: str | os.PathLike[str], names: Sequence[str]) -> np.ndarray:
-    """Return the mass of a unit of cross-section of each endmember, (p,), from a CSV table of name, density and
-    diameter.
-
-    Raises
-    ------
-    InputError
-        Where the table has no such column, an endmember is not in it or twice, or a number is not above 0.
-    CubeError, LibraryError
-        Where it cannot be read.
-    """
+    """Return each endmember's mass of a unit of cross-section, (p,), from a CSV table: density times diameter."""
     table = Path(path)
     rows = cells_of(table, read_small(table, LONGEST_FILE), COLUMNS, "a table of grains")
     found = dict[str, float]()

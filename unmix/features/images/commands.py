@@ -15,17 +15,7 @@ Found = dict[str, Any]
 
 
 def command(name: str, *own: Callable[[Any], Any]) -> Callable[[Callable[[Found], Iterator[str]]], click.Command]:
-    """Return a decorator that makes a command of the scenes of the command line or a list.
-
-    The function that is decorated returns what people are told of a scene, from what the function of `unmix` of the
-    same name found; its docstring is the command's help.
-
-    Parameters
-    ----------
-    name : str
-    *own : callable
-        The command's own options.
-    """
+    """Return a decorator that makes a click command for scenes; the decorated function's docstring is its help."""
 
     def decorate(lines_of: Callable[[Found], Iterator[str]]) -> click.Command:
         @functools.wraps(lines_of)

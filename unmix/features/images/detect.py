@@ -40,7 +40,7 @@ def joined(parts: list[Above]) -> Above:
 
 
 def places_of(name: str, above: Above, scene: Cube) -> list[dict[str, Any]]:
-    """Return a row of `COLUMNS` for each group of pixels that touch by sides or corners: of its best pixel, the best group first."""
+    """Return a row of `COLUMNS` for the best pixel of each group of touching pixels, the best group first."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -49,6 +49,7 @@ def places_of(name: str, above: Above, scene: Cube) -> list[dict[str, Any]]:
         return []
     rows, columns = np.divmod(pixels, scene.samples)
     pairs = []
+    # Neighbours touch by sides or corners.
     for down, across in ((0, 1), (1, -1), (1, 0), (1, 1)):
         inside = (columns + across >= 0) & (columns + across < scene.samples)
         other = np.searchsorted(pixels, wanted := pixels + down * scene.samples + across)
@@ -220,7 +221,7 @@ def detect(
 
 
 def places_in(name: str, parts: list[Above], scene: Cube) -> list[dict[str, Any]]:
-    """Return the places of a target; none, and a warning, where more pixels than `MOST_ABOVE` are above its threshold."""
+    """Return a target's places; warn and return none where more than `MOST_ABOVE` pixels exceed its threshold."""
     whole = joined(parts)
     if len(whole.pixels) > MOST_ABOVE:
         log.warning(
@@ -232,13 +233,7 @@ def places_in(name: str, parts: list[Above], scene: Cube) -> list[dict[str, Any]
 
 
 def check_unit(given: Scene, library: Endmembers, meant: bool) -> None:
-    """Compare the sizes of targets and of the pixels most like them; scores are lost by a factor of 10.
-
-    Raises
-    ------
-    CubeError
-        Where they differ by more than `LARGEST_FACTOR`; if the user gave the scale (``meant``), that is only a warning.
-    """
+    """Raise `CubeError` where targets and the pixels most like them differ in size by more than `LARGEST_FACTOR`."""
     Y, _, _ = sampled_spectra(given, SCALE_PIXELS)
     lengths, sizes = (np.sqrt(np.square(some).sum(axis=axis)) for some, axis in ((Y, 1), (library.matrix, 0)))
     Y, lengths = Y[lengths > 0], lengths[lengths > 0]
@@ -255,6 +250,7 @@ def check_unit(given: Scene, library: Endmembers, meant: bool) -> None:
         f"{given.cube.path}: the pixels most like the targets of {library.source} are {ratio:.3g} times as large; "
         f"{brings}"
     )
+    # A scale that the user gave is only warned of.
     if not meant:
         raise CubeError(fault)
     log.warning(fault)
@@ -273,7 +269,7 @@ def background(given: Any, budget: int, threads: int) -> tuple[np.ndarray, np.nd
 
 
 def cosines(rows: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Return the squares of the cosines between pixels (n, rank) and unit vectors (rank, k), with the sign of the cosine."""
+    """Return the squared cosines (n, k) of pixels (n, rank) and unit vectors (rank, k), with the cosine's sign."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     cosine = np.divide(
         rows @ units,

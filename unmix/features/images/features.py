@@ -157,15 +157,12 @@ def chosen_features(given: Sequence[str], waves: np.ndarray) -> list[Absorption]
 
 
 def depth_and_centre(waves: np.ndarray, Y: np.ndarray) -> np.ndarray:
-    """Return depth and centre (n, 2) of an absorption in spectra (n, k) between shoulders, at ascending wavelengths
-    (k,), nm.
-
-    NaN for both where the continuum is not above 0; for the centre where there is no absorption.
-    """
+    """Return depth and centre (n, 2) of an absorption in spectra (n, k) at its ascending wavelengths (k,), nm."""
     share = (waves - waves[0]) / (waves[-1] - waves[0])
     line = Y[:, :1] + (Y[:, -1:] - Y[:, :1]) * share
     with np.errstate(divide="ignore", invalid="ignore"):
         quotient = np.where((line > 0).all(axis=1, keepdims=True), Y / line, np.nan)
+    # Both are NaN where the continuum is not above 0, the centre also where there is no absorption.
     is_known = np.isfinite(quotient).all(axis=1)
     at = np.where(is_known, np.argmin(np.where(np.isfinite(quotient), quotient, np.inf), axis=1), 0)
     least = np.take_along_axis(quotient, at[:, None], axis=1)[:, 0]

@@ -212,14 +212,11 @@ def numbers_of(out: NewMaps) -> np.ndarray:
 
 
 def write_classes(out: NewMaps, names: Sequence[str], counts: np.ndarray) -> None:
-    """Write the classification of the image of numbers that was just written: its classes are the spectra that pixels
-    are nearest to.
-
-    Where these are more than a byte can number, those of the fewest pixels are one class.
-    """
+    """Write the classification of the image of numbers that was just written: its classes are the nearest spectra."""
     found = np.flatnonzero(counts[1:])
     classes, own = np.zeros(len(counts), np.uint8), [names[int(j)] for j in found]
     classes[found + 1] = np.minimum(np.arange(1, len(found) + 1), MOST_CLASSES)
+    # A byte numbers no more: the spectra with the fewest pixels are one class.
     if len(found) > MOST_CLASSES:
         common = np.sort(found[np.argsort(-counts[found + 1], kind="stable")[: MOST_CLASSES - 1]])
         classes[found + 1] = MOST_CLASSES
@@ -240,7 +237,7 @@ def write_classes(out: NewMaps, names: Sequence[str], counts: np.ndarray) -> Non
 
 
 def nearest_two(library: Comparable, Y: np.ndarray, unit: float, most: float | None) -> np.ndarray:
-    """Return number, distance and distance of the next spectrum (n, 3) for spectra in rows (n, L); 0 and −1 without a match."""
+    """Return number (0 without a match), distance and next distance (n, 3) for spectra (n, L); −1 for no distance."""
     distances = library.distances(Y.T) * unit
     distances[np.isnan(distances)] = np.inf
     first = distances.argmin(axis=0)

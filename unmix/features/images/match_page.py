@@ -1,4 +1,4 @@
-"""The page of `match`: which spectrum pixels are nearest to, how near and how clearly, and its spectrum beside their mean."""
+"""The page of `match`: nearest spectra, their distances and clarity, and each spectrum beside its pixels' mean."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -108,18 +108,17 @@ def mnf(
 
 
 def noise_by_band(moments: Moments) -> dict[str, np.ndarray]:
-    """Return two estimates of each band's noise, its standard deviation (L,): what the other bands do not predict, and
-    what neighbours do not share, which holds texture as well.
-    """
+    """Return two estimates (L,) of the standard deviation of each band's noise: by other bands, and by neighbours."""
     L, second = len(moments.mean), moments.second
     residual = np.eye(L) - noise_regression(second)
     squares = np.diag(residual.T @ second @ residual) * moments.pixels / max(1, moments.pixels - L + 1)
+    # Holds texture as well as noise.
     of_neighbours = np.diag(moments.differences)
     return {"by_bands": np.sqrt(np.maximum(squares, 0.0)), "by_neighbours": np.sqrt(np.maximum(of_neighbours, 0.0))}
 
 
 def clear_fractions(scene: Cube, moments: Moments) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return `noise_fractions`, and how many have at least as much signal as noise; `CubeError` where too few neighbours differ."""
+    """Return `noise_fractions`, and how many of them have at least as much signal as noise, at least 1."""
     L = len(moments.mean)
     if moments.pairs < PAIRS_A_BAND * L:
         raise CubeError(

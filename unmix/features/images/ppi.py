@@ -84,7 +84,7 @@ def ppi(
 
 
 def on_the_map(scene: Cube, pixels: np.ndarray) -> tuple[tuple[str, ...], list[list[float]]]:
-    """Return the names of the map's axes and the places of the centres of pixels on them; none where there is no map."""
+    """Return the names of the map's axes, and the map coordinates of pixels' centres; empty without a map."""
     transform = geotransform(scene.fields.get("map info", ""))
     if transform is None:
         return (), [[] for _ in pixels]

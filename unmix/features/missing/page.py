@@ -7,7 +7,7 @@ from ...runs.files.finished import FinishedRun
 
 
 def section(run: FinishedRun) -> str:
-    """Return the section on a missing spectrum: in words, the mean of the pixels that have it, its residual, and their places."""
+    """Return the section on a missing spectrum: text, the mean of its pixels, their residual, and their places."""
     found = run.report["missing"]
     if not found["spectrum"]:
         return ""

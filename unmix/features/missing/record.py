@@ -1,4 +1,4 @@
-"""Record the pixels that no mixture of the endmembers explains: their number, places, and the spectrum that explains them."""
+"""Record the pixels that no mixture explains: their number, their places, and the spectrum that explains them."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,8 +15,7 @@ MOSTLY, NARROW, MOST_PLACES, CELLS, LEAST_OF_PLACE = 0.8, 1 / 3, 5, 16, 0.05
 
 @dataclass(frozen=True)
 class MissingCandidate:
-    """A spectrum of a library that explains the pixels: with it among the endmembers they have this ``misfit`` in the
-    median.
+    """A spectrum of a library that explains the pixels: as an endmember it makes their median misfit ``misfit``.
 
     ``share`` is its part of the median pixel, of spectra at unit length; ``source`` names its library.
     """
@@ -29,8 +28,7 @@ class MissingCandidate:
 
 @dataclass(frozen=True)
 class Missing:
-    """Pixels of a sample that have a spectrum in common which no mixture of the endmembers has; see
-    `unmix.features.missing.scene`.
+    """Pixels of a sample that share a spectrum that no mixture has; see `unmix.features.missing.scene`.
 
     Attributes
     ----------
@@ -46,7 +44,7 @@ class Missing:
         How many lie in each sixteenth of the lines.
     spectrum, unexplained : list of float
         For each band: the mean of these pixels at unit length, and of what the endmembers leave of it.
-    candidates : list of Candidate
+    candidates : list of MissingCandidate
         Spectra of the library that explain them, the most likely first; empty where none does.
     searched : int
         The number of spectra that could have been named; 0 where there was no library.
@@ -103,7 +101,7 @@ class Missing:
 
 
 def mostly_within(places: np.ndarray, size: int) -> tuple[int, int] | None:
-    """Return the first and last of the shortest range with most of the places, of lines or samples; None where it is not narrow."""
+    """Return the first and last of the shortest range with most of the places; None where it is not narrow."""
     ordered = np.sort(places)
     most = max(1, int(np.ceil(MOSTLY * len(ordered))))
     lengths = ordered[most - 1 :] - ordered[: len(ordered) - most + 1]
@@ -114,10 +112,8 @@ def mostly_within(places: np.ndarray, size: int) -> tuple[int, int] | None:
 
 
 def places_of(lines: np.ndarray, samples: np.ndarray, size: tuple[int, int]) -> int:
-    """Return in how few places pixels lie; 0 where they are scattered.
-
-    Two pixels are of one place where their cells touch, of a grid of `CELLS` × `CELLS` over a scene of ``size``.
-    """
+    """Return the number of places with most of the pixels; 0 where they are scattered over a scene of ``size``."""
+    # Pixels are in one place where their cells touch, of a grid of `CELLS` x `CELLS` over the scene.
     grid = min(CELLS, size[0]), min(CELLS, size[1])
     rows, columns = (place * parts // length for place, parts, length in zip((lines, samples), grid, size))
     there = np.zeros(grid, bool)
@@ -131,10 +127,8 @@ def places_of(lines: np.ndarray, samples: np.ndarray, size: tuple[int, int]) -> 
 
 
 def groups_of(there: np.ndarray) -> np.ndarray:
-    """Return a number for each group of neighbours in a bool array (n, m), int64; 0 where nothing is there.
-
-    By hand: to import `scipy.ndimage` takes a quarter of a second, as long as to solve ten million pixels.
-    """
+    """Return a number for each group of neighbours in a bool array (n, m), int64; 0 where the array is False."""
+    # By hand: to import `scipy.ndimage` takes 0.25 s, as long as to solve ten million pixels.
     found = np.where(there, np.arange(1, there.size + 1).reshape(there.shape), 0)
     while True:
         before, wide = found, np.pad(found, 1)
@@ -147,7 +141,7 @@ def groups_of(there: np.ndarray) -> np.ndarray:
 def largest_group(
     looked_at: tuple[np.ndarray, np.ndarray], lines: np.ndarray, samples: np.ndarray
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the lines and samples of the largest group of pixels that are neighbours in a sample, ``looked_at`` (N,), (N,)."""
+    """Return line and sample ranges of the largest group of neighbours in a sample; ``looked_at`` is 2 x (N,)."""
     every, across = np.unique(looked_at[0]), np.unique(looked_at[1][looked_at[0] == looked_at[0][0]])
     rows, columns = np.searchsorted(every, lines), samples // int(np.diff(across).min(initial=across[-1] + 1))
     there = np.zeros((len(every), int(columns.max()) + 1), bool)

@@ -58,12 +58,7 @@ MOST_NAMED = 5
 
 
 def common_direction(left: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, float]:
-    """Return the direction that the residuals of some pixels have in common.
-
-    Of the residuals ``left`` (N, L) and the standard deviation of a band of each, ``noise`` (N,): the direction (L,),
-    of unit length; the pixels (N,), those with most of it first; how many have it; and how many times as much of it the
-    median of these (at most `MOST_WORST`) has as any pixel has of its opposite.
-    """
+    """Return the unit direction (L,) that residuals (N, L) share, pixels (N,) by it, their number, and the contrast."""
     N, margin = len(left), DEVIATIONS * noise
     worst = np.argsort(left.shape[1] * noise**2 - np.square(left).sum(axis=1), kind="stable")[
         : max(8, int(FIRST_PART * N))
@@ -85,6 +80,7 @@ def common_direction(left: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, n
         some = np.flatnonzero((false <= MOST_FALSE_PART * np.arange(1, N + 1)) & (beyond > 0))
         count = int(some[-1]) + 1 if len(some) else 0
         worst = order[: max(8, min(count, MOST_WORST))]
+    # The contrast: the median of the pixels that have it, along the direction, over the largest along its opposite.
     opposite = max(float(-along.min()), np.finfo(float).tiny)
     return direction, order, count, float(np.median(along[worst]) / opposite)
 
@@ -121,11 +117,7 @@ def what_is_missing(
     libraries: Callable[[], list[Endmembers]],
     threads: int | None = None,
 ) -> Missing | None:
-    """Return the spectrum that the endmembers lack; None if no such spectrum is certain.
-
-    ``look`` is at this sample; ``size`` is lines and samples of the scene. ``libraries`` returns at most one: the
-    spectra that may be named, on the bands in use; it is called where there is something to name.
-    """
+    """Return the spectrum that the endmembers lack, None if none is certain; ``size`` is lines and samples."""
     direction, order, count, clear = common_direction(look.left, look.noise)
     N = len(order)
     if count < max(8, RAREST_PART * N) or (count < LEAST_PART * N and clear < LEAST_CONTRAST):
@@ -135,6 +127,7 @@ def what_is_missing(
     misfit = float(np.median(left))
     if misfit < LEAST_MISFIT:
         return None
+    # Spectra that may be named are read only where there is something to name.
     searched = libraries()
     found = [one for library in searched for one in candidates_for(look, worst, direction, misfit, library, threads)]
     if not found and (misfit < POOR or (count < LEAST_UNEXPLAINED_PART * N and clear < LEAST_CONTRAST)):
@@ -163,7 +156,7 @@ def what_is_missing(
 
 
 class Lacks(Part):
-    """The search for spectra that the endmembers lack; ``options`` are those of a run, of which `unmix.check` has some."""
+    """The search for spectra that the endmembers lack; ``options`` are a run's, or those that `unmix.check` has."""
 
     named: Endmembers | None = None
     found: Missing | None = None
@@ -205,7 +198,7 @@ class Lacks(Part):
 
 
 def rest_of(asked: Mapping[str, Any], library: Endmembers | None, scene: Scene) -> list[Endmembers]:
-    """Return what ``select`` left out of a library, on the bands in use, which is read again as was ``asked``; empty without such."""
+    """Return the spectra that ``select`` left out of a library, read again on the bands in use; [] without any."""
     if asked["endmembers"] is None or library is None or asked["select"] is None:
         return []
     how = asked["classes"], asked["library_scale"], None, True, bool(asked["across_gaps"])

@@ -1,10 +1,9 @@
-"""Derive the scatter of sums by class over random draws of spectra and noise (Monte Carlo), as EMIT's fractional cover
-has it.
+"""Derive the scatter of sums by class over random draws of spectra and noise, as in EMIT's fractional cover.
 
 A draw is a set of spectra, as even over the classes as can be, common to all pixels, and noise that is a pixel's own.
 Each is solved exactly by the method of the run. A pixel's noise depends on seed, line, sample and draw alone
-(`unmix.compiled.philox`), so the bytes of the map depend neither on blocks nor on threads, and a part of a scene has
-the values of the whole.
+(`unmix.features.monte_carlo.philox`), so the bytes of the map depend neither on blocks nor on threads, and a part of a
+scene has the values of the whole.
 
 Abundances depend on a pixel y through Eᵀy alone. So noise of covariance Σ need not be drawn for L bands: with an
 orthonormal basis Q of the draw's k spectra, ``Q C z`` serves, C a factor of ``Qᵀ Σ Q = C Cᵀ`` and z k normal numbers.
@@ -51,23 +50,7 @@ class Draws(NamedTuple):
 
 
 def plan_draws(problem: Problem, sums: ClassSums, choice: DrawChoice, memory: int) -> Draws:
-    """Draw sets of spectra, and factor each once.
-
-    Parameters
-    ----------
-    problem : Problem
-        That of all spectra, with the noise of its bands if it is given.
-    sums : ClassSums
-    choice : DrawChoice
-    memory : int
-        The most bytes that the sets may take.
-
-    Raises
-    ------
-    MethodError
-        If more spectra are to be drawn than there are, or fewer than classes, nothing varies, or the sets take too much
-        memory.
-    """
+    """Draw sets of spectra, at most ``memory`` bytes of them, and factor the noise of each different set once."""
     given = problem.endmembers
     total = len(given.names) - given.has_shade
     count = total if choice.spectra is None else choice.spectra
@@ -100,11 +83,9 @@ def plan_draws(problem: Problem, sums: ClassSums, choice: DrawChoice, memory: in
 
 
 def noise_factor(E: np.ndarray, noise: np.ndarray | None, has_noise: bool) -> np.ndarray:
-    """Return the factor of `DrawnSet` for spectra (L, K): Gram-Schmidt, twice, that leaves out spectra which depend on
-    those before.
-
-    A QR factorisation would keep their rounding as directions of their own, and the noise would depend on the computer.
-    """
+    """Return the factor (L, k) of `DrawnSet` for spectra (L, K), by Gram-Schmidt, twice, without dependent spectra."""
+    # A QR factorisation would keep the rounding of dependent spectra as directions of their own, and the noise would
+    # depend on the computer.
     basis = np.zeros((len(E), 0))
     for e in E.T:
         rest = e - basis @ (basis.T @ e)
@@ -124,11 +105,8 @@ def noise_factor(E: np.ndarray, noise: np.ndarray | None, has_noise: bool) -> np
 def add_noise(
     Y: Any, F: Any, size: Any, seed: int, draw: int, lines: Any, samples: Any, words: Any, z: Any, out: Any
 ) -> None:
-    """Write pixels (N, L) with noise ``size F z``: F is (L, k), ``size`` (N,), z the normal numbers of the pixel's
-    draw.
-
-    ``words``, (6,) uint64, and ``z``, (k,) float64, are scratch.
-    """
+    """Write pixels (N, L) with noise ``size F z`` to ``out``: F (L, k), size (N,), z (k,) the draw's normal numbers."""
+    # words, (6,) uint64, and z, (k,) float64, are scratch.
     L, k = F.shape
     for n in range(Y.shape[0]):
         normals(seed, draw, lines[n], samples[n], words, z)
@@ -140,7 +118,7 @@ def add_noise(
 
 
 def class_even(sums: ClassSums, count: int, random: np.random.Generator) -> np.ndarray:
-    """Return the sorted numbers of ``count`` spectra: one of each class in turn, classes and spectra in random order."""
+    """Return ``count`` sorted spectrum numbers: one of each class in turn, classes and spectra in random order."""
     piles = [list(random.permutation(members)) for members in sums.members]
     order = random.permutation(len(piles))
     chosen: list[int] = []
@@ -189,11 +167,9 @@ class MonteCarlo:
         return solve_pixels(Y, problem, len(problem.endmembers.names), "cpu", self.threads).abundances
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """See `unmix.maps.derived.table.DerivedMap`.
-
-        Of normalized sums only the draws count whose brightness is above 0; where these are fewer than two a deviation
-        is −9999, where there is none the mean, too.
-        """
+        """Return the map of some lines; see `unmix.maps.derived.table.DerivedMap`."""
+        # Of normalized sums only draws with a brightness above 0 count: with fewer than two the deviation is −9999,
+        # with none the mean, too.
         Y, samples = spectra(raw, self.problem.interleave, self.problem.bands), abundance.shape[2]
 
         def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:

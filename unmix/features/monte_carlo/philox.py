@@ -1,7 +1,7 @@
-"""Random numbers that are a function of where they are used: Philox 4x32-10 (Salmon et al. 2011, "Parallel random
-numbers").
+"""Random numbers that depend on a key and a counter alone: Philox 4x32-10 (Salmon et al. 2011).
 
-A number depends on its key and counter alone, so the same pixel gets the same numbers in any block, thread or order.
+The same pixel gets the same numbers in any block, thread or order. Source: "Parallel random numbers: as easy as 1, 2,
+3".
 """
 
 import math
@@ -19,10 +19,7 @@ LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 @compiled
 def philox(words: Any) -> None:
-    """Replace the first four of ``words``, the counter, by four random numbers; the other two are the key.
-
-    ``words`` is (6,) uint64, of which 32 bits count.
-    """
+    """Replace ``words[:4]``, the counter, by random numbers; ``words[4:]`` is the key; (6,) uint64, 32 bits each."""
     c0, c1, c2, c3, k0, k1 = words[0], words[1], words[2], words[3], words[4], words[5]
     for _ in range(ROUNDS):
         p0, p1 = MULTIPLIERS[0] * c0, MULTIPLIERS[1] * c2
@@ -33,10 +30,8 @@ def philox(words: Any) -> None:
 
 @compiled
 def normals(seed: int, draw: int, line: int, sample: int, words: Any, out: Any) -> None:
-    """Fill ``out``, (n,) float64, with normal numbers of variance 1 that belong to a draw of a pixel.
-
-    ``seed`` is below 2**63; ``words`` is scratch, (6,) uint64.
-    """
+    """Fill ``out`` (n,), float64, with standard normal numbers of a pixel's draw; ``words`` (6,) uint64 is scratch."""
+    # The seed is below 2**63.
     for first in range(0, len(out), 4):
         words[0], words[1] = np.uint64(first // 4), np.uint64(sample)
         words[2], words[3] = np.uint64(line), np.uint64(seed) >> HALF

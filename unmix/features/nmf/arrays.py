@@ -164,7 +164,8 @@ def nmf(
 
 
 def unit_of_data(E: np.ndarray) -> float:
-    """Return the power of two, mostly 1, to scale pixels and endmembers by: the updates divide by no less than 1.2e-7."""
+    """Return the power of two, mostly 1, by which pixels and endmembers are scaled."""
+    # The updates divide by no less than 1.2e-7.
     highest = float(E.max())
     return 1.0 if UNSCALED[0] <= highest <= UNSCALED[1] or highest <= 0 else float(2.0 ** -np.round(np.log2(highest)))
 
@@ -190,7 +191,7 @@ def engine_for(shape: tuple[int, ...], plan: FactorPlan, gpu: bool, threads: int
 
 
 def filled_factor(engine: Any, X: np.ndarray, A: np.ndarray) -> Block:
-    """Return pixels and abundances in the engine's shapes, padded with zeros; abundances are copied, since they change."""
+    """Return pixels and a copy of the abundances in the engine's shapes, padded with zeros."""
     tall, wide = engine.shape(len(X))
     return in_shape(X, tall), in_shape(A, wide) if A.shape != wide else A.copy()
 
@@ -213,34 +214,8 @@ def descend_factors(
     unit: float = 1.0,
     progress: Progress | None = None,
 ) -> tuple[np.ndarray, list[tuple[int, float]], bool]:
-    """Make steps until the loss has converged or the largest number is reached.
-
-    Parameters
-    ----------
-    engine : CpuEngine or CudaEngine
-    E : array (L, p), float32
-        Initial endmembers, not scaled by ``unit``.
-    blocks : Blocks
-    held : bool
-        Whether there is a single block, which stays on the device.
-    plan : Plan
-    unit : float
-        The factor by which the pixels have been multiplied.
-    progress : callable, optional
-        Called with an `unmix.pipeline.JobProgress`.
-
-    Returns
-    -------
-    E : array (L, p), float32
-    costs : list of (int, float)
-    converged : bool
-        As in `Factors`.
-
-    Raises
-    ------
-    InputError
-        If the loss is not finite.
-    """
+    """Make steps until the loss converges or ``plan.steps`` is reached; return E (L, p), costs and convergence."""
+    # Pixels have been multiplied by ``unit``, E has not. A single block is held on the device.
     engine.begin((E * np.float64(unit)).astype(np.float32))
     to_loss = 1.0 / unit if plan.loss == "kl" else 1.0 / unit**2
     resident = engine.hold(*next(iter(blocks))) if held else None
@@ -287,7 +262,7 @@ def descend_factors(
 
 
 def cost_of_factors(engine: Any, blocks: Blocks, resident: Any) -> tuple[float, int]:
-    """Return the loss of all pixels, with a model of at least 1.2e-7, and the number of values above 0 whose model is 0."""
+    """Return the loss of all pixels, with models of at least 1.2e-7, and the number of values > 0 with a model of 0."""
     if resident is not None:
         loss, infinite = engine.cost(resident)
     else:

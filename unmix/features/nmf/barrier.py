@@ -14,7 +14,7 @@ WORD = ir.IntType(64)
 
 
 def new_barrier() -> np.ndarray:
-    """Return a new barrier, (3,) int64: threads that wait, times that it opened, and 1 once nobody needs to wait any more."""
+    """Return a barrier, (3,) int64: threads that wait, times it opened, and 1 once nobody needs to wait any more."""
     return np.zeros(3, np.int64)
 
 

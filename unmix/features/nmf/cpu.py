@@ -1,16 +1,14 @@
-"""Steps of non-negative matrix factorisation on the CPU: ranges of pixels on threads, without the GIL, in register
-tiles.
+"""Steps of non-negative matrix factorisation on the CPU: ranges of pixels on threads, without the GIL, in tiles.
 
 Groups of `GROUP` pixels pass through both updates while they are in the cache, so no array of the cube's size is made.
 Pixels are divided into parts, whose number depends on the pixels alone, and the sums of the parts are added in order:
 the result does not depend on the number of threads. Several steps are one call, in which threads wait for each other at
 a barrier: a step of the benchmark takes 1 ms, and threads that Python woke for every step shared one core for as long.
 
-A tile of a matrix product that stays in registers; a factorisation (NMF) on a CPU spends its time in such products.
-
-``C (+)= A B`` in float32, 8 rows by 32 (or 16) columns of C at a time: each step loads two vectors of B, and every
-entry of A serves both. For products as narrow as 30 columns this is twice as fast as BLAS, which is made for square
-ones (222 to 235 GFLOP/s per core against 104: 512 x 30 x 3445, Zen 5).
+The time is spent in matrix products, in tiles that stay in registers: ``C (+)= A B`` in float32, 8 rows by 32 (or 16)
+columns of C at a time. Each step loads two vectors of B, and every entry of A serves both. For products as narrow as 30
+columns this is twice as fast as BLAS, which is made for square ones (222 to 235 GFLOP/s per core against 104: 512 x 30
+x 3445, Zen 5).
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -37,12 +35,9 @@ def tile_function(vectors: int) -> Any:
 
     @intrinsic
     def tile(typingctx, A, a, by_row, by_turn, B, b, b_by_turn, turns, C, c, c_by_row, add):
-        """Set ``C[c + c_by_row r + s] (+)= Σ_t A[a + by_row r + by_turn t] B[b + b_by_turn t + s]``; flat indices of
-        C-ordered arrays.
+        """Set ``C[c + c_by_row r + s] (+)= Σ_t A[a + by_row r + by_turn t] B[b + b_by_turn t + s]``, flat indices."""
 
-        The sum runs over ``turns`` values of t; ``add`` = 0 overwrites C.
-        """
-
+        # t takes ``turns`` values; ``add`` = 0 overwrites C.
         def build(context, builder, signature, args):
             A_, a_, by_row_, by_turn_, B_, b_, b_by_turn_, turns_, C_, c_, c_by_row_, add_ = args
             left, right, out = (
@@ -106,7 +101,7 @@ wide, narrow = TILES[2], TILES[1]
 
 @compiled
 def multiply_tiles(A, a, by_row, by_turn, B, b, turns, C, c, rows, columns, add):
-    """Compute ``C = A B`` (``C += A B`` if ``add``) from flat offsets on, in tiles; ``columns`` is a multiple of 16, ``rows`` of 8."""
+    """Compute ``C (+)= A B`` from flat offsets on, in tiles; ``rows`` is a multiple of 8, ``columns`` of 16."""
     across = C.shape[1]
     for s in range(0, columns - LANES, 2 * LANES):
         for r in range(0, rows, ROWS):
@@ -144,7 +139,7 @@ def renew_rows(A, first, rows, p, up, down, by_row, divergence, sum_to_one):
 
 @compiled
 def step_range(first, last, p, X, A, ends, divergence, sum_to_one, scratch, num, den):
-    """Renew A of pixels ``first`` to ``last``, and add their numerators and denominators of the update of E to ``num`` and ``den``."""
+    """Update A of pixels ``first`` to ``last``; add their terms of the update of E to ``num`` and ``den``."""
     across, width, L = scratch.Q.shape[1], A.shape[1], ends.columns.shape[0]
     for start in range(first, last, GROUP):
         rows = min(GROUP, last - start)
@@ -168,7 +163,7 @@ def step_range(first, last, p, X, A, ends, divergence, sum_to_one, scratch, num,
 
 @compiled
 def add_parts(first, last, p, ends, nums, dens):
-    """Add up the sums of all parts: the numerators of bands ``first`` to ``last`` and, on the thread with band 0, the denominators."""
+    """Add up the parts' numerators of bands ``first`` to ``last`` and, on the thread with band 0, the denominators."""
     for k in range(p):
         for b in range(first, last):
             ends.fresh[k, b] = nums[0, k, b]
@@ -216,7 +211,7 @@ def summarise(p, ends):
 def steps_of_rows(
     share, shares, count, fresh, turn, barrier, cuts, p, X, A, ends, divergence, sum_to_one, work, nums, dens
 ):
-    """Do a thread's share of ``count`` steps, or of one step for one of several blocks (``fresh``: the first, ``turn``: the last)."""
+    """Do a thread's share of ``count`` steps, or of one for one block of several (``fresh``: first, ``turn``: last)."""
     parts, L = cuts.shape[0] - 1, ends.columns.shape[0]
     low, high = L * share // shares, L * (share + 1) // shares
     for _ in range(count):
@@ -297,7 +292,7 @@ class CpuEngine:
         self.pool = ThreadPoolExecutor(threads, "nmf")
 
     def shape(self, pixels: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return the shapes of a block's arrays of pixels and abundances, float32, padded with zeros to multiples of a tile."""
+        """Return the shapes of a block's pixels and abundances, float32, padded to multiples of a tile."""
         return (padded_rank(pixels, ROWS), padded_rank(self.L, LANES)), (
             padded_rank(pixels, ROWS),
             padded_rank(self.p, LANES),
@@ -325,7 +320,7 @@ class CpuEngine:
         return np.arange(count + 1) * tiles // count * ROWS
 
     def steps(self, block: tuple[np.ndarray, np.ndarray], count: int, fresh: bool = True, turn: bool = True) -> None:
-        """Make ``count`` steps with all pixels in a block, or one for a block of several (``fresh``: the first, ``turn``: the last)."""
+        """Make ``count`` steps on a block of all pixels, or one on a block of several (first: fresh, last: turn)."""
         X, A = block
         cuts = self.cut(len(X))
         each = max(1, PRODUCTS_A_CALL // (X.size * self.p)) if fresh and turn else 1
@@ -369,11 +364,7 @@ class CpuEngine:
                 other.result()
 
     def cost(self, block: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """Return a block's current loss, and how many values above 0 have a model of 0, which makes the divergence
-        infinite.
-
-        The loss is computed with `LEAST_DIVISOR` in place of these models: it is finite, and still falls.
-        """
+        """Return a block's loss and its number of values above 0 with a model of 0, (2,)."""
         X, A = block
         cuts = self.cut(len(X))
         losses = np.zeros((len(cuts) - 1, 2))
@@ -398,13 +389,11 @@ class CpuEngine:
 
 
 def loss_of(X: np.ndarray, model: np.ndarray, divergence: bool) -> tuple[float, int]:
-    """Return ``Σ x log(x / m) − x + m``, or ``½ Σ (x − m)²``, and how many x > 0 have m = 0, which is replaced by
-    `LEAST_DIVISOR`.
-
-    Logarithms are in float32: numpy computes sixteen at a time.
-    """
+    """Return ``Σ x log(x / m) − x + m`` or ``½ Σ (x − m)²``, and the number of x > 0 with m = 0."""
     if not divergence:
         return 0.5 * float(np.square(X - model, dtype=np.float32).sum(dtype=np.float64)), 0
+    # Models of 0 would make the divergence infinite; so it is finite, and still falls. Logarithms are in float32, of
+    # which numpy computes sixteen at a time.
     positive = np.maximum(model, np.float32(LEAST_DIVISOR))
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = X * np.log(X / positive)

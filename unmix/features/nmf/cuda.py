@@ -1,5 +1,4 @@
-"""Steps of non-negative matrix factorisation on a GPU, with one kernel for both updates; a thread has a row of one
-factor in registers.
+"""Steps of non-negative matrix factorisation on a GPU, one kernel for both updates: a thread has a factor's row.
 
 The updates of A and of E are the same with the factors exchanged: the thread that owns row ``f`` of one factor goes
 through all rows ``g`` of the other and adds up ``q g``, where ``q = x / (f·g)`` and x is the cube's value for that pair
@@ -35,7 +34,7 @@ BLOCKS_AT_ONCE = 4
 
 @functools.cache
 def meeting_kernel(p: int, divergence: bool, owners_are_pixels: bool) -> Any:
-    """Return the kernel of numerators: X (pixels, bands), own factor (p, owners), other (p, others), sums (slices, p, owners)."""
+    """Return the numerators' kernel: X (pixels, bands), own (p, owners), other (p, others), sums (parts, p, owners)."""
     tile, rows, shares = (WARPS, MET, OWNED + 1), (WARPS, MET, p), (WARPS, p, OWNED)
     # Loads of a lane, as compile-time constants, so that all of them are in flight at once.
     of_tile, of_rows = MET, -(-p * MET // OWNED)
@@ -96,7 +95,7 @@ def meeting_kernel(p: int, divergence: bool, owners_are_pixels: bool) -> Any:
 
 @functools.cache
 def renew_kernel(p: int, divergence: bool, sum_to_one: bool) -> Any:
-    """Return the kernel that renews an owner's row from its numerators (slices, p, owners) and the matrix ``below`` (p, p)."""
+    """Return the kernel that updates an owner's row from numerators (slices, p, owners) and ``below`` (p, p)."""
 
     @cuda_kernel
     def renew_rows(factor, sums, below):
@@ -127,7 +126,7 @@ def renew_kernel(p: int, divergence: bool, sum_to_one: bool) -> Any:
 
 @functools.cache
 def entries_kernel() -> Any:
-    """Return a kernel like `renew_kernel` with a thread per entry: for a divergence without Σa = 1, where entries are independent."""
+    """Return `renew_kernel` with a thread an entry, for a divergence without Σa = 1: entries are independent."""
 
     @cuda_kernel
     def renew_entries(factor, sums, below):
@@ -161,7 +160,7 @@ def collect_kernel() -> Any:
 
 @functools.cache
 def products_kernel(divergence: bool) -> Any:
-    """Return the kernel of ``below``: a factor's row sums (in row 0) or Gram matrix; a block per entry, added unless ``fresh``."""
+    """Return the kernel of ``below``: a factor's row sums (in row 0) or Gram matrix, added to it unless ``fresh``."""
 
     @cuda_kernel
     def multiply_rows(factor, below, fresh):
@@ -178,7 +177,7 @@ def products_kernel(divergence: bool) -> Any:
 
 @functools.cache
 def cost_kernel(p: int, divergence: bool) -> Any:
-    """Return the kernel of each pixel's loss and number of values above 0 with a model of 0, (pixels, 2); a thread per pixel."""
+    """Return the kernel of each pixel's loss and number of values above 0 with a model of 0, (pixels, 2)."""
 
     @cuda_kernel
     def cost_of(X, A, E, cost):
@@ -284,7 +283,7 @@ class CudaEngine:
             self.multiply_rows(self.spectra, self.below_pixels, True)
 
     def steps(self, block: HeldFactors, count: int, fresh: bool = True, turn: bool = True) -> None:
-        """Make ``count`` steps with all pixels in a block, or one for a block of several (``fresh``: the first, ``turn``: the last)."""
+        """Make ``count`` steps on a block of all pixels, or one on a block of several (first: fresh, last: turn)."""
         if block.recording is None:
             self.enqueue(block, fresh, turn)
             count -= 1

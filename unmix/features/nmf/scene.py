@@ -223,8 +223,7 @@ def starting_endmembers(
 
 
 class SamplePixels:
-    """The pixels of a scene as float32, negative values as 0, with their abundances: all at once, or block by block,
-    repeatedly.
+    """The pixels of a scene as float32, negative values as 0, with abundances: all at once, or block by block.
 
     Attributes
     ----------
@@ -248,7 +247,7 @@ class SamplePixels:
         self.scratch: Any = None
 
     def plan_memory(self, budget: int, gpu_budget: int | None, folder: Path) -> bool:
-        """Return whether all pixels fit in the memory of host and GPU; else cut them into blocks, with a scratch file in ``folder``."""
+        """Return whether all pixels fit in memory; else cut them into blocks, with a scratch file in ``folder``."""
         L, p = self.E.shape
         pixels, samples = self.scene.lines * self.scene.samples, self.scene.samples
         pixel_bytes = 4 * (L + 16 + 2 * (p + 16))

@@ -38,15 +38,12 @@ def part_of_tile(multiplier, shift, a, up, down, divergence):
 
 @compiled
 def column_on_simplex(a, up, down, divergence):
-    """Update a pixel's abundances ``a`` (p,) in place by a step that keeps Σa = 1.
-
-    The step minimises the same majorant as without the sum, under the sum, so the loss does not rise; μ is the
-    multiplier of the sum. Kullback-Leibler: ``a_k ← a_k up_k / (down_k + μ)``; Frobenius: ``a_k ← a_k max(up_k − μ, 0)
-    / down_k``. Newton's method begins left of the root, where one term alone reaches 1; μ is measured from that term's
-    −down_k, otherwise an abundance of 1e-20 that has to grow would be lost in the rounding of μ. A pixel of zeros stays
-    as it is.
-    """
+    """Update a pixel's abundances ``a`` (p,) in place by a step that keeps Σa = 1; a pixel of zeros stays as it is."""
     p = a.shape[0]
+    # The step minimises the same majorant as without the sum, under the sum, so the loss does not rise; μ is the
+    # multiplier of the sum. Kullback-Leibler: a_k ← a_k up_k / (down_k + μ); Frobenius: a_k ← a_k max(up_k − μ, 0) /
+    # down_k. Newton's method begins left of the root, where one term alone reaches 1; μ is measured from that term's
+    # −down_k, otherwise an abundance of 1e-20 that has to grow would be lost in the rounding of μ.
     start, multiplier, shift = -1e300, 0.0, 0.0
     for k in range(p):
         share, numerator, denominator = float(a[k]), float(up[k]), float(down[k])

@@ -41,7 +41,7 @@ def within(name: str, value: float, limits: tuple[float, float], unit: str = "")
 
 
 def new_figure(width: float, height: float, dpi: int, **how: Any) -> Any:
-    """Return an empty figure, sizes in mm, which has a whole number of dots; `MethodError` where matplotlib is missing."""
+    """Return an empty figure, sizes in mm, with a whole number of dots; `MethodError` without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -86,7 +86,7 @@ BEYOND = 0.5 / 255
 
 
 class MapPlace(NamedTuple):
-    """How a map lies on the ground: metres of a sample, the height of a pixel over its width, the angle from up to north, radians."""
+    """A map's place on the ground: metres of a sample, a pixel's height over its width, radians from up to north."""
 
     metres: float
     aspect: float
@@ -94,7 +94,7 @@ class MapPlace(NamedTuple):
 
 
 class FigureLayout(NamedTuple):
-    """Where panels are, mm from the lower left corner: width and height of the picture and of a panel; left and bottom of each."""
+    """A layout in mm: width and height of the picture and of a panel; each panel's left and bottom in the picture."""
 
     width: float
     height: float
@@ -159,7 +159,7 @@ def picture_of_maps(
 
 
 def usual_scale(images: np.ndarray) -> tuple[float, float]:
-    """Return the ends of a scale for most of some values: about 0 where they have both signs, else from the least to the largest."""
+    """Return the ends of a scale for most of the values, symmetric about 0 where they have both signs."""
     values = np.ma.compressed(images)
     low, high = map(float, np.percentile(values, STRETCHED)) if values.size else (0.0, 1.0)
     if low < 0 < high:
@@ -249,7 +249,7 @@ def place_of_map(cube: Cube) -> MapPlace | None:
 
 
 def foot(axes: Any, laid: FigureLayout, place: MapPlace | None, cube: Cube, has_gaps: bool) -> None:
-    """Draw the line below the panels: the scale bar and north where the map lies on the ground, and what is hatched; units are mm."""
+    """Draw the line below the panels, in mm: scale bar and north where there is a ``place``, and a key of hatching."""
     axes.set(xlim=(0, laid.width - laid.corners[0][0]), ylim=(0, FOOT))
     axes.axis("off")
     at = 0.0

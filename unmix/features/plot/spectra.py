@@ -27,7 +27,7 @@ MOST_SPECTRA = 2000
 
 
 class SpectrumLine(NamedTuple):
-    """A spectrum of a picture: its name, wavelengths in nm or None, values, NaN where it has none, and its own colour, or none."""
+    """A spectrum of a picture: name, wavelengths (nm) or None, values, NaN where missing, and own colour or none."""
 
     name: str
     waves: np.ndarray | None

@@ -1,4 +1,4 @@
-"""Validation of a run with plots of the ground: measured fractions at places of a table, beside what its maps have there."""
+"""Validation of a run with plots of the ground: measured fractions at places beside those of the run's maps."""
 
 from .. import Feature
 

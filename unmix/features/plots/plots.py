@@ -53,7 +53,7 @@ LEAST_VARIANCE = 1e-13
 
 
 class Plots(NamedTuple):
-    """A table of plots: their names, places (n, 2) by ``by``, a word of `PLACES`, and values (n, k), NaN where none, of k columns."""
+    """A table of n plots: names, places (n, 2) by a word of `PLACES`, k columns, and values (n, k), NaN where empty."""
 
     names: list[str]
     by: str
@@ -222,7 +222,7 @@ def is_per_cent(column: str) -> bool:
 
 
 def bands_named(columns: Sequence[str], names: Sequence[str]) -> dict[int, int]:
-    """Return which band each column is of: that with its name; else the only one with its words but for `BESIDE_NAMES`."""
+    """Return each column's band: the one with its name, else the only one with its words but for `BESIDE_NAMES`."""
     small = [name.strip().lower() for name in names]
     found = {c: small.index(name.lower()) for c, name in enumerate(columns) if name.lower() in small}
     for c, name in enumerate(columns):

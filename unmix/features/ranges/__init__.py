@@ -1,4 +1,4 @@
-"""`ranges`: the least and the largest abundance, or sum of a class, over all mixtures of a library that fit a pixel, proved."""
+"""`ranges`: the proved least and largest abundance, or sum of a class, over all mixtures that fit a pixel."""
 
 from .. import Feature
 

@@ -1,4 +1,4 @@
-"""Between which values an abundance, or the sum of a class, lies over all mixtures of a library that fit a pixel: proved."""
+"""Prove the least and largest abundances, or sums by class, over all mixtures of a library that fit a pixel."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +23,7 @@ TOGETHER = 16384
 
 @dataclass(frozen=True)
 class Ranges:
-    """The least and the largest value of each quantity over all mixtures that fit; NaN where a pixel has no value in a
-    band.
+    """The least and largest value of each quantity over all mixtures that fit; NaN for a pixel with a missing band.
 
     Attributes
     ----------
@@ -60,8 +59,7 @@ def ranges(
     normalize: str = "none",
     threads: int | None = None,
 ) -> Ranges:
-    """Find the least and the largest value of abundances, or of their sums by class, over all mixtures that fit a
-    pixel.
+    """Find the least and largest abundances, or their sums by class, over all mixtures that fit a pixel.
 
     A mixture fits if its misfit ``½ |y − E a|²`` is at most ρ, by one of two measures: ``within`` is a statement about
     the library alone, ``confidence`` one about noise.
@@ -159,13 +157,7 @@ def ranges(
 
 
 def deviations_of(noise: Any, L: int) -> np.ndarray:
-    """Return the standard deviation of each band's noise, (L,), for one number, one for each band, or None: 1 then.
-
-    Raises
-    ------
-    MethodError
-        If it has another shape, or a number that is not above 0 and finite.
-    """
+    """Return each band's noise (L,), a standard deviation, from one number, one for each band, or None for 1."""
     given = np.asarray(on_host(1.0 if noise is None else noise), np.float64)
     if given.shape not in ((), (L,)):
         raise MethodError(f"`noise` has the shape {given.shape}: it is one number, or one for each of {L} bands")

@@ -86,7 +86,7 @@ class Calibration:
         return cls(limit.confidence, *how) if is_calibrated and limit.confidence is not None else None
 
     def limits(self, A: np.ndarray, sigma: np.ndarray | float = 1.0, sure: float = SURE) -> np.ndarray:
-        """Return the limits (n,) of pixels with best mixtures A (n, P), whose noise is sigma (n,) times that of the bands."""
+        """Return the limits (n,) of pixels with best mixtures A (n, P) and noise ``sigma`` (n,) times the bands'."""
         ratios = self.ratios(A) / np.broadcast_to(sigma, len(A))[:, None]
         clear = ratios > sure
         wanted = self.quantities.any(axis=0)
@@ -114,7 +114,7 @@ class Calibration:
         return np.nan_to_num(found, posinf=1e300)
 
     def deviations(self, S: np.ndarray) -> np.ndarray:
-        """Return the standard deviations of the abundances of a support (s,), for noise of one; infinite where spectra depend."""
+        """Return standard deviations (s,) of a support's abundances for noise of 1; infinite for dependent spectra."""
         M = self.R[:, S[1:]] - self.R[:, S[:1]] if self.has_sum else self.R[:, S]
         R = np.asarray(np.linalg.qr(M, mode="r"))
         if len(R) < M.shape[1] or np.any(
@@ -134,7 +134,7 @@ class Calibration:
             return self.known[key]
 
     def simulated(self, truth: np.ndarray) -> float:
-        """Return the largest quantile of what the misfit of a truth is above the best, of the quantities that may gain most."""
+        """Return the largest quantile of a truth's misfit above the best, over the quantities that may gain most."""
         sums, best, found = [np.ones(len(truth))] * self.has_sum, dict[bytes, np.ndarray](), 0.0
         for c in self.quantities:
             is_sum, has_none = bool(np.count_nonzero(c) > 1), not truth.any()
@@ -148,7 +148,7 @@ class Calibration:
         return found
 
     def held(self, c: np.ndarray, truth: np.ndarray) -> np.ndarray:
-        """Return the row (P,) that is 0 for changes of a truth that leave a quantity as it is; fractions are of equal parts."""
+        """Return the row (P,) that is 0 for changes of a truth that keep a quantity; fractions are of equal parts."""
         if self.weights is None:
             return c
         cw, w = c * self.weights, self.weights
@@ -171,15 +171,13 @@ class Calibration:
         return np.asarray(np.square(X).sum(axis=1))
 
     def quantile(self, gains: np.ndarray) -> float:
-        """Return the limit that gains of noise exceed in the share that may be missed, from those of directions (n,).
-
-        A gain grows with the square of the noise's length, which is independent of its direction, and of χ².
-        """
+        """Return the limit that gains of noise exceed with the share ``missed``, from gains of directions (n,)."""
         from scipy.special import chdtrc, chdtri
 
         d, n = self.X.shape[1], len(gains)
         gains = gains[gains > 0]
 
+        # A gain grows with the square of the noise's length, which is of χ² and independent of its direction.
         def is_missed(limit: float) -> bool:
             beyond = chdtrc(d, limit / gains)
             share = beyond.sum() / n
@@ -196,16 +194,13 @@ class Calibration:
 
 
 def changes_of_spectrum(R: np.ndarray, rows: list[np.ndarray], truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return what changes of a truth (P,) do to its spectrum, (d, k), and which (k,) may have any sign, if they are 0
-    in all rows.
-
-    Each row is used to express a change of any sign by the others. A row without such a change holds all that it has at
-    0: where its signs differ this is more than it says, and makes the limit wider.
-    """
+    """Return the spectra (d, k) of a truth's changes that are 0 in all rows, and which (k,) may have any sign."""
     M, rows, left = R, [row.astype(float) for row in rows], np.ones(R.shape[1], bool)
     for r, row in enumerate(rows):
         row = np.where(np.abs(row) > 1e-12, row, 0.0)
         pivots = np.abs(row) * (left & truth)
+        # A row expresses a change of any sign by the others. A row without one holds all its changes at 0: where its
+        # signs differ this is more than it says, and makes the limit wider.
         if pivots.any():
             f = int(pivots.argmax())
             by = row / row[f]

@@ -1,5 +1,4 @@
-"""The end of a quantity of a pixel: the optimum of ``½|y − E a|² − μ cᵀa`` where its misfit reaches a limit, and the
-bound there.
+"""The end of a quantity of a pixel: the optimum of ``½|y − E a|² − μ cᵀa`` at the misfit's limit, and its bound.
 
 On a support the optimum is linear in μ, and its misfit in s = μ² with the slope ``κ/2``, κ = cᵀH c, H the inverse of
 the support's Gram matrix: so the s at which the misfit is the limit is known, and right if the support there is the
@@ -47,7 +46,7 @@ UPWARDS, DOWNWARDS = 0, 1
 
 
 class SearchedEndmembers(NamedTuple):
-    """The endmembers as the search takes them, P of L bands, float64; with a sum, less their mean, and a constant band in G."""
+    """P endmembers of L bands for the search, float64; with a sum, less their mean, and a constant band in G."""
 
     G: Any  # (P, P)
     norms: Any  # (P,)
@@ -143,7 +142,7 @@ def take_pixel(given, y, best, scratch):
 
 @compiled
 def growth_of(given, scratch, k):
-    """Return κ on a support of k, and by how much the multiplier of the sum grows with μ; κ is 0 where it is rounding."""
+    """Return κ on a support of k, 0 where it is rounding, and the growth of the sum's multiplier with μ."""
     H, support, s = scratch.work.H, scratch.work.support, scratch.work.s
     growth, terms, along, ones = 0.0, 0.0, 0.0, 0.0
     for i in range(k):
@@ -178,7 +177,7 @@ def misfit_of(given, scratch, k):
 
 @compiled
 def optimum_at(given, scratch, f, mu, k, scale):
-    """Move to the optimum at μ, for ``f = Eᵀy``, from the one at hand, on a support of k; return the size of its support."""
+    """Move from the optimum at hand, on a support of k, to that at μ, for ``f = Eᵀy``; return its support's size."""
     work = scratch.work
     for j in range(len(f)):
         work.f[j] = f[j] + mu * scratch.d[j]
@@ -218,10 +217,7 @@ def correct_end(given, scratch, mu, k):
 
 @compiled
 def search_end(given, scratch, f, size, misfit, limit, bright):
-    """Search the s = μ² at which the misfit is the limit, from the best mixture, whose support has that size.
-
-    Return how it ends, and μ there.
-    """
+    """Search the s = μ² where the misfit is the limit, from the best mixture; return how the search ends, and μ."""
     work, d, p = scratch.work, scratch.d, len(scratch.d)
     for j in range(p):
         work.a[j], work.state[j] = scratch.best[j], FREE
@@ -293,7 +289,7 @@ def find_end(given, pixels, n, size, is_fraction, scratch, ends, s):
 
 @compiled
 def share_of_way(ends, found, s, misfit):
-    """Return the share of the way from the best mixture to the path's end on which mixtures fit, as misfits are convex; 0 if lost."""
+    """Return the share of the path from the best mixture on which mixtures fit, as misfits are convex; 0 if lost."""
     if ends[HOW, s] == LOST:
         return 0.0
     return (ends[RHO, s] - misfit) / (found[1, s] - misfit) if found[1, s] > ends[RHO, s] else 1.0
@@ -310,7 +306,7 @@ def bound_of_sum(ends, found, s, misfit, most):
 
 @compiled
 def bound_of_fraction(ends, found, s, misfit, sign, least):
-    """Bound a signed fraction as `bound_of_sum` does; its divisor is at least ``least``. NaN where that of the best mixture is 0."""
+    """Bound a signed fraction, with a divisor of at least ``least``, as `bound_of_sum` does; NaN if the best's is 0."""
     t, start, divisor = ends[SHARE, s], ends[START, s], ends[START_TOTAL, s]
     if divisor == 0.0:
         return np.nan, np.nan
@@ -355,24 +351,9 @@ def bound_tile(given, mixtures, pixels, first, count, is_fraction, sign, most, s
 
 @compiled
 def bound(given, mixtures, pixels, quantities, weights, most, scratch, found):
-    """Bound quantities of n pixels from both sides.
-
-    Parameters
-    ----------
-    given : SearchedEndmembers
-    mixtures : unmix.features.ranges.proof.MixturesOnLines
-    pixels : EndPixels
-    quantities : array (k, P), float64
-        c.
-    weights : array (P,) or (0,), float64
-        w, for fractions.
-    most : array (k,), float64
-        The largest ``cᵀa`` of any mixture, whether it fits or not.
-    scratch : EndScratch
-    found : array (2, 2, n, k), float64
-        First axis: the bounds that are proved, then the values that mixtures reach; second: `UPWARDS`, then `DOWNWARDS`
-        with the other sign.
-    """
+    """Write to ``found`` (2, 2, n, k) the proved, then the reached bounds of quantities c (k, P) of n pixels."""
+    # weights, (P,) or (0,), are w of fractions; most, (k,), is the largest cᵀa of any mixture, whether it fits or not.
+    # found's second axis is `UPWARDS`, then `DOWNWARDS` with the other sign.
     numbers, is_fraction = scratch.signed, len(weights) > 0
     for first in range(0, len(pixels.Y), _width):
         count = min(_width, len(pixels.Y) - first)

@@ -1,4 +1,4 @@
-"""Judge the proved ranges of a scene: where zero cannot be excluded, and which classes cannot be told from each other."""
+"""Judge a scene's proved ranges: where zero cannot be excluded, and which classes cannot be told apart."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,24 +16,9 @@ LEAST_SHARE, MOST_SAID = 0.05, 3
 
 
 def ranges_of(values: np.ndarray, names: Sequence[str], limit: str) -> dict[str, Any]:
-    """Return for ``run.json`` what the ranges of a scene say.
-
-    Parameters
-    ----------
-    values : array (lines, bands, samples), float32
-        ``STEM_range``: for each class its lower and its upper end; −9999 where a pixel has none.
-    names : sequence of str
-        The classes, or endmembers.
-    limit : str
-        Which mixtures fit.
-
-    Returns
-    -------
-    dict
-        ``limit``; ``each``: for each class the share of the pixels with ranges in which it may be absent, and its mean
-        width; ``alike``: pairs of classes with the share of the pixels in which each may be absent and each above 0.1,
-        most frequent first; ``said``, that in words.
-    """
+    """Return run.json's record of ``STEM_range``, values (lines, bands, samples): each class's lower and upper end."""
+    # each: the share of the pixels in which a class may be absent, and its mean width; alike: pairs of classes, with
+    # the share of the pixels in which each may be absent and each above `MUCH`.
     k = len(names)
     absent, width, alike, known = np.zeros(k), np.zeros(k), np.zeros((k, k)), 0
     for line in values:

@@ -64,10 +64,7 @@ class FitLimit:
         return cls(None if options.within is None else options.rmse_within, options.confidence, options.simultaneous)
 
     def most(self, squares: "np.ndarray", L: int, above: "np.ndarray | None" = None) -> "np.ndarray":
-        """Return the largest |r|² of mixtures that fit pixels whose best mixtures have ``squares`` (n,), over L bands.
-
-        ``above`` (n,) is the limit of a `Calibration`, where it is calibrated.
-        """
+        """Return the largest |r|² (n,) of mixtures that fit, from the best mixtures' ``squares`` (n,) over L bands."""
         import numpy as np  # not for `unmix --help`
         from scipy.special import chdtri  # slow to import
 
@@ -76,6 +73,7 @@ class FitLimit:
         assert self.confidence is not None
         if self.simultaneous:
             return np.full(len(squares), chdtri(L, 1.0 - self.confidence))
+        # above, (n,), are the limits of a `Calibration`.
         assert above is not None
         return np.asarray(squares + above)
 

@@ -1,4 +1,4 @@
-"""Derive the least and the largest value of sums by class, or of abundances, over all mixtures that fit a pixel, proved."""
+"""Derive the proved least and largest sums by class, or abundances, over all mixtures that fit a pixel."""
 
 import logging
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ def bands_of_ranges(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def stored_ranges(lower: np.ndarray, upper: np.ndarray, step: float | None) -> np.ndarray:
-    """Return the bands of pixels with lower and upper ends (n, k): rounded outwards, to multiples of a step if given; −9999 for NaN."""
+    """Return ends (n, k) as bands (n, 2 k), rounded outwards, to multiples of a ``step`` if given; −9999 for NaN."""
     out = np.empty((len(lower), 2 * lower.shape[1]), np.float32)
     out[:, 0::2], out[:, 1::2] = -rounded_up(-lower, step), rounded_up(upper, step)
     return np.where(np.isnan(out), np.float32(NODATA), out)
@@ -103,7 +103,7 @@ class RangeMap:
         return map_of_solved(len(self.bands), abundance, masked, values)
 
     def of_pixels(self, Y: np.ndarray, A: np.ndarray) -> np.ndarray:
-        """Return the bands of pixels (n, L) with optimal abundances (n, p): rounded outwards, −9999 without range or noise."""
+        """Return bands of pixels (n, L) with best abundances (n, p): rounded outwards, −9999 without range or noise."""
         L, has_noise = len(self.deviations), self.noise is not None
         if has_noise:
             Y = Y / self.deviations
@@ -126,7 +126,7 @@ class RangeMap:
         return stored_ranges(lower, upper, self.step)
 
     def above(self, A: np.ndarray, sigma: np.ndarray | float = 1.0) -> np.ndarray | None:
-        """Return the limits (n,) of pixels with best mixtures A (n, P) and noise sigma (n,), where they are calibrated."""
+        """Return limits (n,) of pixels with best mixtures A (n, P) and noise sigma (n,); None if not calibrated."""
         return None if self.calibration is None else self.calibration.limits(A, sigma)
 
     def with_noise(self, Y: np.ndarray, noise: np.ndarray) -> np.ndarray:

@@ -42,13 +42,13 @@ def problem_of(E: np.ndarray, has_sum: bool) -> Problem:
 
 
 def sums_of_lines(a: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Return ``cᵀa`` of abundances (n, P), each in the same order: the rounding of a product of matrices depends on their number."""
+    """Return ``cᵀa`` (n,) of abundances (n, P), each added up in the same order."""
+    # The rounding of a product of matrices depends on the number of lines.
     return np.asarray(np.einsum("nj,j->n", a, c))
 
 
 class MixturePixels(NamedTuple):
-    """Pixels (n, L), their best mixtures (n, P), the misfits of these and the largest misfit of a mixture that fits,
-    (n,).
+    """Pixels (n, L), their best mixtures (n, P), the misfits (n,) of these, and the largest misfits (n,) that fit.
 
     Neither misfit is too small for rounding: see `Mixtures.pixels`.
     """
@@ -116,7 +116,7 @@ class Mixtures:
         return others
 
     def solve_each(self, Y: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-        """Return the abundances (n, P) of the best mixtures of pixels (n, L) whose bands are divided by deviations (n, L)."""
+        """Return best mixtures (n, P) of pixels (n, L) with bands weighted by ``1 / deviations²``, (n, L)."""
         return solve_each(Y, self.E, self.has_sum, {"weights": deviations**-2.0}, "cpu", self.threads)["abundances"]
 
     def solve(self, Y: np.ndarray) -> np.ndarray:
@@ -125,15 +125,11 @@ class Mixtures:
 
     @np.errstate(over="ignore", invalid="ignore")  # a pixel whose square is no number has no ends
     def pixels(self, Y: np.ndarray, best: np.ndarray, limit: Callable[[np.ndarray], np.ndarray]) -> "MixturePixels":
-        """Return pixels (n, L) with their best mixtures (n, P), and which mixtures fit.
-
-        ``limit`` returns the largest |r|² of a mixture that fits for the |r|² of the best one, (n,), and grows with it.
-        The mixture at hand is not quite the best, its sum is one but for rounding, and so is its misfit: all is paid
-        for, since with little noise, or a narrow limit, it matters. Residuals of `ALWAYS_FITS` of a pixel's length
-        always fit.
-        """
+        """Return pixels (n, L) with best mixtures (n, P) and largest misfits, from ``limit`` of the best |r|² (n,)."""
         if self.has_sum:  # of nearly equal spectra the sum is off by up to 1e-10
             best = best / best.sum(axis=1, keepdims=True)
+        # The mixture at hand is not quite the best, its sum is one but for rounding, and so is its misfit: each is
+        # allowed for, since it matters with little noise or a narrow limit. Residuals of `ALWAYS_FITS` |y| always fit.
         found = self.misfits(Y, best)
         bright, reach = np.sqrt(np.square(Y).sum(axis=1)), best @ self.shared.norms
         # Each abundance that is not 0 rounds once in y − E a, once in the sum; the squares of L bands round as well.
@@ -171,11 +167,9 @@ class Mixtures:
         return a
 
     def solver_of(self, c: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-        """Return ``solve(Y, mu)``: the abundances (n, P) at the optimum of the programme, μ (n,).
-
-        With a ≥ 0 alone, ``a / μ`` is the optimum for ``y / μ`` with the penalty −c; else a is that for ``y + μ u``,
-        ``Eᵀu = c``. Spectra may depend on each other such that no u is.
-        """
+        """Return ``solve(Y, mu)``: the abundances (n, P) at the optimum of the programme with μ (n,)."""
+        # With a ≥ 0 alone, a / μ is the optimum for y / μ with the penalty −c; else a is that for y + μ u, Eᵀu = c.
+        # Spectra may depend on each other such that there is no u.
         if not self.has_sum:
             problem = replace(self.problem, penalty=-c)
             return lambda Y, mu: self.optimum(problem, Y / mu[:, None]) * mu[:, None]
@@ -187,11 +181,9 @@ class Mixtures:
         return lambda Y, mu: self.solve(Y + mu[:, None] * u)
 
     def solver_by_sums(self, M: np.ndarray, c: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-        """Return the same for any spectra less their mean, M (L, P).
-
-        A band of constant height draws a sum under a ≥ 0 to its value in the pixel. Where the sum comes out as one, the
-        optimum is that under the sum: the band's dual is the same for all spectra.
-        """
+        """Return the solver of `solver_of` for any spectra less their mean, M (L, P)."""
+        # A band of constant height draws a sum under a ≥ 0 to its value in the pixel. Where the sum comes out as one,
+        # the optimum is that under the sum: the band's dual is the same for all spectra.
         height = float(np.linalg.norm(M)) or 1.0
         problem = replace(problem_of(np.vstack([M, np.full(len(c), height)]), False), penalty=-c)
         mean = self.E.mean(axis=1)
@@ -248,23 +240,7 @@ class Mixtures:
         return bound, misfits
 
     def ends(self, pixels: MixturePixels, quantities: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-        """Return the ends of quantities: proved lower and upper ones, then the lower and upper ones that mixtures
-        reach.
-
-        Parameters
-        ----------
-        pixels : Pixels
-            As `pixels` returns them.
-        quantities : array (k, P), float64
-            c: 0 or 1 for each spectrum, 0 for shade.
-        weights : array (P,), float64, optional
-            w, 0 for shade, for fractions: the quantities are then ``Σ c w a / Σ w a``.
-
-        Returns
-        -------
-        array (4, n, k), float64
-            NaN where no mixture fits, and where the fractions of the best mixture have no divisor.
-        """
+        """Return ends (4, n, k) of quantities c (k, P): proved lower, upper, reached lower, upper; NaN if none fits."""
         Y, best, misfits, rho = pixels
         fits = rho > misfits
         if not fits.all():
@@ -273,6 +249,8 @@ class Mixtures:
                 found[:, fits] = self.ends(MixturePixels(*(values[fits] for values in pixels)), quantities, weights)
             return found
         found = np.empty((2, 2, len(Y), len(quantities)))  # proved or reached, upper or the negative of lower
+        # With weights w (P,), 0 for shade, quantities are fractions Σ c w a / Σ w a: NaN where the best one has no
+        # divisor.
         w, most = np.empty(0) if weights is None else weights, np.array([self.most_of(c) for c in quantities])
 
         given, best = self.given, np.ascontiguousarray(best)
@@ -291,7 +269,8 @@ class Mixtures:
         return np.stack([np.maximum(-lower, 0.0), upper, np.maximum(-lower_reached, 0.0), upper_reached])
 
     def scratch(self) -> EndScratch:
-        """Return scratch for this thread; where each pixel has mixtures of its own, to make it takes longer than to use it."""
+        """Return this thread's scratch, which is made once."""
+        # Where each pixel has mixtures of its own, to make it takes longer than to use it.
         if not hasattr(self.kept, "scratch"):
             self.kept.scratch = new_end_scratch(*self.E.shape)
         found: EndScratch = self.kept.scratch
@@ -324,7 +303,7 @@ class Mixtures:
     def bound_by_sums(
         self, found: np.ndarray, pixels: MixturePixels, quantities: np.ndarray, weights: np.ndarray
     ) -> None:
-        """Bound fractions whose path is lost by ranges of both parts of the divisor: ``A / (A + B)`` grows with A, not with B."""
+        """Bound fractions whose path is lost by ranges of the divisor's parts: ``A / (A + B)`` grows with A, not B."""
         for q, c in enumerate(quantities):
             k = np.flatnonzero((found[0, :, :, q] - found[1, :, :, q] > LOOSE).any(axis=0))
             if not len(k) or np.array_equal(c, weights):

@@ -103,13 +103,9 @@ def write_plane(models, reach, s, k, i, j, m, t_j, t_m):
 
 @inlined
 def roundings_of(models, reach, s, k, i, j, m):
-    """Return bounds of the rounding of a model's Gram-Schmidt coefficients, and of its mixtures' fractions for that of
-    D.
-
-    A product of unit spectrum and pixel is off by some (L + 16) units of rounding of |y|; elimination magnifies that by
-    D, as it is for unit spectra, at most. D itself is made of differences such as 1 − ρ², whose relative rounding grows
-    with its square.
-    """
+    """Return bounds of the rounding of a model's Gram-Schmidt coefficients, and of its mixtures' fractions."""
+    # A product of unit spectrum and pixel is off by some (L + 16) units of rounding of |y|, which elimination magnifies
+    # by D at most. D is made of differences such as 1 − ρ², whose relative rounding grows with its square.
     lengths, magnified = models.lengths, 0.0
     for q in range(3):
         magnified += (reach.D[0, q] * lengths[i]) ** 2
@@ -121,11 +117,9 @@ def roundings_of(models, reach, s, k, i, j, m):
 
 @inlined
 def quotients_of(reach, c, total, room):
-    """Return the two t at which ``(x_c − t Σx)² = room |D_c − t a|²``, and what multiplies t² in that.
-
-    There a plane of mixtures with the share t of the c-th spectrum touches the ellipsoid. They are its least and
-    largest share where that number is above 0, and else, where the ellipsoid has mixtures of sum 0, one of them may be.
-    """
+    """Return the two t at which ``(x_c − t Σx)² = room |D_c − t a|²``, and the factor of t² in that equation."""
+    # There a plane of mixtures with the share t of spectrum c touches the ellipsoid. They are its least and largest
+    # share where the factor is above 0; else, where the ellipsoid has mixtures of sum 0, one of them may be.
     D, a = reach.D, reach.a
     x, along, square, sums = reach.free[c], 0.0, 0.0, 0.0
     for q in range(3):
@@ -162,11 +156,7 @@ def may_widen(reach, s, k, total, room, rounding):
 
 @inlined
 def move(reach, k, along, size, slack):
-    """Write to ``x`` the mixture that is ``size`` from it along a change of the coefficients (3,); return whether it is
-    inside.
-
-    It is if no limit is broken by more than ``slack``.
-    """
+    """Move ``x`` by ``size`` along a change of the coefficients (3,); return whether it is inside, to ``slack``."""
     D, x = reach.D, reach.x
     total, least = 0.0, 0.0
     for c in range(k):
@@ -184,7 +174,7 @@ def share_of(reach, c):
 
 @inlined
 def begin_plane(reach, k, missing, sums, slack):
-    """Write to ``x`` the optimum of a plane; return whether it is inside. ``missing`` is what the sum lacks, times ``sums``, |a|²."""
+    """Write a plane's optimum to ``x``; return whether it is inside. The sum lacks ``missing``; ``sums`` is |a|²."""
     for c in range(3):
         reach.x[c] = reach.free[c]
     return move(reach, k, reach.a, missing / sums, slack)
@@ -230,7 +220,7 @@ def look_at_plane(reach, s, k, total, room, is_held, rounding, slack):
 
 @inlined
 def widen(models, reach, s, k, i, j, m, t_j, t_m, error):
-    """Widen the ranges of a pixel by the mixtures of a model of k spectra, whose least squared error is below the limit."""
+    """Widen a pixel's ranges by the mixtures of a model of k spectra whose least squared error is below the limit."""
     total = write_plane(models, reach, s, k, i, j, m, t_j, t_m)
     of_coefficients, rounding = roundings_of(models, reach, s, k, i, j, m)
     room = (max(reach.bound[s] - error, 0.0) ** 0.5 + of_coefficients) ** 2
@@ -243,23 +233,7 @@ def widen(models, reach, s, k, i, j, m, t_j, t_m, error):
 
 @functools.cache
 def ranges_function() -> Any:
-    """Return ``find(models, U, squares, bounds, chosen, reach, lower, upper)``, for N pixels.
-
-    Parameters
-    ----------
-    models : Models
-        `without_limits`.
-    U : array (N, p), float64
-        Products of the pixels and the spectra at unit length, in the order of the tables.
-    squares, bounds : arrays (N,), float64
-        |y|², and the largest squared error of a mixture that fits; negative where there is no model.
-    chosen : array (N, classes), float64
-        The fractions of the chosen model; not finite where they have none, for want of light.
-    reach : Reach
-        Scratch.
-    lower, upper : arrays (N, classes), float64
-        Ends; NaN where there is no model, or it has no fractions.
-    """
+    """Return ``find``: it writes the ends of N pixels' fractions to ``lower`` and ``upper`` (N, classes)."""
     look, width = loops_function(WIDE, widen), WIDE.width
 
     @compiled
@@ -277,6 +251,9 @@ def ranges_function() -> Any:
 
     @compiled
     def find(models, U, squares, bounds, chosen, reach, lower, upper):
+        # U, (N, p), are products of pixels and unit spectra, in the order of the tables. Of each pixel: |y|², the
+        # largest squared error that fits, negative without a model, and the model's fractions, not finite for want of
+        # light.
         for first in range(0, len(U), width):
             pixels = min(width, len(U) - first)
             for s in range(width):  # lanes without a pixel repeat the last one

@@ -1,4 +1,7 @@
-"""Prove, by weak duality, what a linear quantity of no mixture exceeds whose misfit is at most a limit; rounding is included."""
+"""Prove, by weak duality, a bound of a linear quantity over all mixtures with a misfit of at most a limit.
+
+Rounding is included.
+"""
 
 import functools
 from typing import Any, NamedTuple
@@ -54,7 +57,7 @@ def load_tile(Y, A, first, count, scratch):
 
 @functools.cache
 def residuals_function(ops: Width) -> Any:
-    """Return ``find_residuals(mixtures, scratch)``, which computes the residuals of a tile, and returns |r|² and |y|²."""
+    """Return ``find_residuals(mixtures, scratch)``: it computes a tile's residuals, and returns |r|² and |y|²."""
     product, load, store, fma, broadcast = matrix_product_function(ops), ops.load, ops.store, ops.fma, ops.broadcast
 
     @ops.compile
@@ -76,7 +79,7 @@ _find_residuals = residuals_function(WIDE)
 
 @compiled
 def find_misfits(mixtures, Y, A, scratch, misfits):
-    """Compute ``½|y − E a|²`` of pixels (n, L) with abundances (n, p), (n,) float64; ``scratch`` is a `ProofScratch`."""
+    """Write ``½|y − E a|²`` of pixels (n, L) with abundances (n, p) to ``misfits`` (n,), float64."""
     for first in range(0, len(Y), _width):
         count = min(_width, len(Y) - first)
         load_tile(Y, A, first, count, scratch)
@@ -88,20 +91,16 @@ def find_misfits(mixtures, Y, A, scratch, misfits):
 
 @functools.cache
 def prove_end_function(ops: Width) -> Any:
-    """Return ``prove_tile(mixtures, quantity, weights, scratch)``.
-
-    It computes what ``dᵀa`` of no mixture with a misfit up to ρ exceeds, and the misfit, of each pixel of a tile.
-
-    Its abundances are nearly optimal for ``½|y − E a|² − μ dᵀa``, with d = quantity − t · weights, each number rounded
-    twice. The dual point is the residual; where the multiplier ``Eᵀr + μ d`` of an abundance is positive it is moved,
-    or, under a constraint on the sum, the largest is that constraint's. Errors of rounding are as in
-    `unmix.certificate`.
-    """
+    """Return ``prove_tile``: it bounds ``dᵀa`` over mixtures with a misfit up to ρ, for each pixel of a tile."""
     product, find_residuals, root = matrix_product_function(ops), residuals_function(ops), ops.root
     load, store, fma, select, broadcast = ops.load, ops.store, ops.fma, ops.select, ops.broadcast
 
     @ops.compile
     def prove_tile(mixtures, quantity, weights, scratch):
+        # Abundances are nearly optimal for ½|y − E a|² − μ dᵀa, d = quantity − t · weights, each number rounded twice.
+        # The dual point is the residual. Where the multiplier Eᵀr + μ d of an abundance is positive, it is moved or,
+        # under a constraint on the sum, the largest is that constraint's. Errors of rounding are as in
+        # `unmix.certificate`.
         (L, p), u, zero = mixtures.E.shape, UNIT_ROUNDOFF, broadcast(0.0)
         square, bright = find_residuals(mixtures, scratch)
         product(mixtures.E, scratch.R, scratch.W)
@@ -149,20 +148,7 @@ _prove_tile = prove_end_function(WIDE)
 
 @compiled
 def prove_end(mixtures, Y, A, mu, rho, c, scratch, bounds, misfits):
-    """Compute `prove_tile` of n pixels.
-
-    Parameters
-    ----------
-    mixtures : Mixtures
-    Y, A : arrays (n, L) and (n, p), float64
-        Pixels, and abundances ≥ 0.
-    mu, rho : arrays (n,), float64
-        μ, above 0, and ρ.
-    c : array (p,), float64
-    scratch : Scratch
-    bounds, misfits : arrays (n,), float64
-        The bounds, and ``½|y − E a|²``.
-    """
+    """Write the bounds and misfits (n,) of `prove_tile` for pixels (n, L), abundances (n, p), μ > 0 and ρ (n,)."""
     for first in range(0, len(Y), _width):
         count = min(_width, len(Y) - first)
         load_tile(Y, A, first, count, scratch)

@@ -37,7 +37,7 @@ class SearchedMixtures(Protocol):
 
 
 def is_open(proved: np.ndarray, reached: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """Return where the least that is proved of a quantity is not close to the most that is reached, ``best`` that of best mixtures."""
+    """Return where a proved value is not close to the reached one, relative to its distance from ``best``."""
     known = np.where(np.isfinite(proved), proved, 0.0)
     close = CLOSE * np.abs(known - best) + UNIT_ROUNDOFF * np.abs(known)
     return np.asarray(~np.isfinite(proved) | (known - reached > close))

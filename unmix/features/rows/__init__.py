@@ -1,4 +1,7 @@
-"""`rows`: the few spectra of a library that a whole scene needs, their number found or given, with what the loss of each would cost."""
+"""`rows`: the few spectra of a library that a whole scene needs, and the cost of the loss of each.
+
+Their number is given or found.
+"""
 
 from .. import Feature
 

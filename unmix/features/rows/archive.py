@@ -33,10 +33,7 @@ def rows_to(
     library: dict[str, Any],
     **reading: Any,
 ) -> list[Path]:
-    """Write the rows that scenes need together to ``NAME_endmembers.csv``, ``.sli`` and ``.hdr``; return their paths.
-
-    NAME is that of the only scene, or of the list. ``library`` has arguments of `unmix.library.load_for`.
-    """
+    """Write the rows that scenes need together to ``NAME_endmembers.csv``, ``.sli`` and ``.hdr``; return the paths."""
     scenes = open_all(cubes, ReadOptions(**reading))
     several, first = len(scenes) > 1, scenes[0].cube
     folder, stem = folder_for(out_dir, None if several else first.path), NAME if several else first.stem

@@ -1,4 +1,7 @@
-"""Bound the least cost of all subsets of a number of rows, by branch and bound: none costs less than all rows that it may have."""
+"""Bound the least cost of all subsets of a number of rows, by branch and bound.
+
+No subset costs less than all rows that it may have.
+"""
 
 import heapq
 import time

@@ -30,8 +30,7 @@ FURTHER_NUMBERS = 3
 
 @dataclass(frozen=True)
 class Choice:
-    """The rows of a library that some pixels need together, and what changes of one of them would cost on a sample of
-    the pixels.
+    """The rows of a library that pixels need together, and the costs of changes of one on a sample of the pixels.
 
     Attributes
     ----------
@@ -87,8 +86,7 @@ def rows(
     seconds: float | None = None,
     threads: int | None = None,
 ) -> Choice:
-    """Choose the few columns of a library that pixels need together: best subset selection for all pixels at once, with
-    bounds.
+    """Choose the few columns of a library that pixels need: best subset selection for all at once, with bounds.
 
     Backward elimination from the columns of most energy, then exchanges, additions and losses until none is better.
     Bounds leave most exchanges out.
@@ -166,7 +164,7 @@ def chosen(
     seconds: float | None,
     threads: int | None,
 ) -> Choice:
-    """Choose rows for a sample of pixels; E (L, p) has the spectrum of shade last, if the constraint has it. See `rows`."""
+    """Choose rows for a sample of pixels (see `rows`); shade, if the constraint has it, is the last of E (L, p)."""
     p = E.shape[1] - constraint.has_shade
     # Of spectra that are copies the first is looked at, and the second said.
     _, first, which = np.unique(E[:, :p], axis=1, return_index=True, return_inverse=True)
@@ -213,7 +211,7 @@ def chosen(
 
 
 def in_library(found: Choice, places: np.ndarray, which: np.ndarray) -> Choice:
-    """Return a choice of different spectra as one of the whole library: their places, and copies as exchanges that cost nothing."""
+    """Return a choice of distinct spectra as one of the whole library; copies are exchanges that cost nothing."""
     rows = places[found.rows]
     others = np.where(found.others < 0, -1, places[found.others])
     exchanges = found.exchanges.copy()
@@ -234,12 +232,9 @@ def fit_by_all(Y: np.ndarray, E: np.ndarray, constraint: Constraint, threads: in
 
 
 def decided(windows: Search, pixels: Search, kept: Rows) -> tuple[Search, Rows]:
-    """Return which of two searches tells more, and rows to go on with; ``kept`` are those of windows.
-
-    Pixels do where what windows keep costs them more than what they keep costs windows, each in what a row must gain,
-    and more than that: a material in single pixels. And where they drop a row that noise cannot make: as one that makes
-    up for errors of spectra.
-    """
+    """Return the search, of windows or pixels, that tells more, and its rows; ``kept`` are those of windows."""
+    # Pixels tell more where the windows' rows cost them more than their rows cost windows, each in what a row must
+    # gain, and by more than that (a material in single pixels); or where they drop a row that noise cannot make.
     other = pixels.settled(kept)
     excess = pixels.excess(kept, other)
     clear = CLEAR_GAIN * pixels.variance * pixels.subsets.pixels / pixels.noise if pixels.noise else 0.0

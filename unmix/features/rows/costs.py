@@ -23,7 +23,7 @@ MOST_ROUNDS = 12
 
 
 class Shared(NamedTuple):
-    """Constants of some spectra that all pixels share: fields of `unmix.solvers.pixels.scalar.Plan` that its search reads."""
+    """Constants of some spectra, alike for all pixels: the fields of `unmix.solvers.pixels.scalar.Plan` in use."""
 
     G: Any  # (k, k) float64
     norms: Any  # (k,)
@@ -35,7 +35,7 @@ class Shared(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Scratch of one pixel: fields of `unmix.solvers.pixels.scalar.Work` that its search uses, and what is known of supports."""
+    """Scratch of one pixel: the fields of `unmix.solvers.pixels.scalar.Work` in use, and the known supports."""
 
     f: Any  # (k,) float64, as all but the last two of them
     a: Any
@@ -78,7 +78,7 @@ def sweep(T, j, least):
 
 @compiled
 def place_of(shared, work, key):
-    """Return the place of a support, whose columns are swept in ascending order if they are not known; −1 if one depends on others."""
+    """Return a support's place in ``work``, swept in ascending order if not known; −1 if a column depends on others."""
     e = (key ^ key >> 9) % len(work.keys)
     if work.keys[e] != key:
         T, sums, work.keys[e] = work.swept[e], work.sums[e], -1
@@ -118,11 +118,7 @@ def answer(shared, work, key, e):
 
 @compiled
 def is_found(shared, work, length):
-    """Search by block pivots (Portugal et al. 1994): all columns on the wrong side change it while these become fewer,
-    else the last.
-
-    Returns whether the optimum is found, and in ``work.a``; that is where the search begins.
-    """
+    """Search by block pivots from ``work.a`` (Portugal et al. 1994); return whether ``work.a`` is the optimum now."""
     k, key, fewest = len(work.a), 0, len(work.a) + 1
     for j in range(k):
         key |= int(work.a[j] > 0.0) << j
@@ -141,6 +137,7 @@ def is_found(shared, work, length):
             for j in range(k):
                 work.a[j] = work.x[j] if key >> j & 1 else 0.0
             return True
+        # All columns on the wrong side change it while these become fewer, else the last.
         key ^= wrong if count < fewest else last
         fewest = min(fewest, count)
     return False
@@ -179,27 +176,9 @@ def residual(shared, a, n):
 
 @compiled
 def add_costs(F, squares, known, before, gone, shared, work, first, last, A):
-    """Return the sum of the costs ``|y − E a|²`` of pixels from first to last, and how many abundances are above 0; A
-    takes these.
-
-    Parameters
-    ----------
-    F : array (k, n), float64
-        Correlations with the spectra that pixels may have.
-    squares : array (n,), float64
-        |y|².
-    known : array (n, m), float64
-        Optimal abundances of other spectra, from whose support a search begins; none is needed where these have no new
-        ones, and a pixel has none of those that are gone.
-    before : array (k,), int64
-        The places of the spectra in ``known``, −1 where they are new.
-    gone : array (g,), int64
-        The places there of those that are gone.
-    shared : Shared
-    work : Scratch
-    first, last : int
-    A : array (n, k), float64
-    """
+    """Write A (n, k) of pixels first to last; return ``Σ|y − E a|²`` and the number of abundances above 0."""
+    # F (k, n): correlations; squares (n,): |y|²; known (n, m): optimal abundances of other spectra, to begin with;
+    # before (k,): their places in known, −1 for new spectra; gone (g,): places in known of those that are gone.
     cost, count, k = 0.0, 0, len(F)
     for n in range(first, last):
         length, is_known = (squares[n] + shared.lift) ** 0.5, k + len(gone) == known.shape[1]
@@ -231,31 +210,10 @@ def add_costs(F, squares, known, before, gone, shared, work, first, last, A):
 def add_promises(
     F, squares, columns, A, G, norms, sum_to_one, lift, work, first, last, every, slopes, gains, losses, counts
 ):
-    """Add up of pixels from first to last what further spectra promise, and what the loss of each of some would cost at
-    least.
-
-    Where no other abundance became 0 or left 0, the cost would fall by w² / d, w half the slope and d the squared
-    distance to the span of the pixel's support, and rise by a² / H_jj, H the inverse of the support's Gram matrix.
-
-    Parameters
-    ----------
-    F : array (n, p), float64
-        Correlations with all spectra.
-    squares, A : arrays
-        As of `add_costs`; the abundances are optimal.
-    columns : array (k,), int64
-        The spectra that pixels have.
-    G, norms : arrays (p, p) and (p,), float64
-        Gram matrix and lengths of all spectra, with the constant band.
-    lift : float
-    work : Scratch
-        For all p spectra but H, of k.
-    slopes, gains : arrays (p,), float64
-        Σ w² and Σ w² / d.
-    losses : array (k,), float64
-    counts : array (p,), float64
-        In how many pixels a spectrum has a gain.
-    """
+    """Add the gains that further spectra promise, and least costs of losses, of every ``every``-th pixel of a range."""
+    # If no other abundance became 0 or left 0, the cost would fall by w² / d, w half the slope and d the squared
+    # distance to the span of the support, and rise by a² / H_jj, H the inverse of its Gram matrix. F is (n, p),
+    # columns (k,); slopes, gains and counts (p,) are Σ w², Σ w² / d and the number of pixels with a gain.
     p = G.shape[0]
     for n in range(first, last, every):
         size = 0

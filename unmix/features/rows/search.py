@@ -28,8 +28,7 @@ CLEAR_GAIN = 0.5
 
 
 class Search:
-    """A search for the subset of the least cost of those of a given number, else of the least net cost, with rows that
-    are worth it.
+    """A search for the subset of a given size with the least cost, else of least net cost with rows worth theirs.
 
     The *net cost* is ``C + σ² d``, d the degrees of freedom: the expected cost of noise alone is ``σ² (N L − d)``
     (Stein), whichever rows there are, so that a row that fits noise alone changes the net cost by nothing but its
@@ -82,17 +81,13 @@ class Search:
         return self.worths[more, less]
 
     def is_gain(self, more: Rows, less: Rows) -> bool:
-        """Return whether rows more gain beyond noise and the errors of spectra, if the fewer ones are all that there
-        is.
-
-        Unless the others explain most of what errors of the spectra of the fewer would, these are made up for first:
-        each mixture has them in proportion to its abundances. Noise lowers the net cost by its own where true
-        abundances are small, but not 0: pixels are simulated with those of the fit.
-        """
+        """Return whether rows ``more`` gain beyond noise and errors of spectra, if ``less`` are all that there are."""
         number, unit = len(more) - len(less), self.variance * self.subsets.pixels
         gain = self.net(less) - self.net(more, less)
         if gain <= self.noise * number:
             return False
+        # Unless the others explain most of what errors of the spectra of the fewer would, these are made up for first:
+        # each mixture has them in proportion to its abundances.
         if less not in self.mended:
             self.mended = {less: Search(self.subsets.corrected(less), self.variance)}
         judge, price = self.mended[less], self.noise * number
@@ -102,6 +97,8 @@ class Search:
         else:
             price *= (1.0 + errors / max(unit, self.subsets.rounding)) ** 0.5
             gain = judge.net(less) - judge.net(more, less)
+        # Noise lowers the net cost by its own where true abundances are small, but not 0: pixels are simulated with
+        # those of the fit.
         return gain > price and (gain > price + CLEAR_GAIN * unit or gain - judge.gain_of_noise(more, less) > price)
 
     def gain_of_noise(self, more: Rows, less: Rows) -> float:
@@ -130,7 +127,7 @@ class Search:
         return size <= most + SIZE_DEVIATIONS * deviation
 
     def run(self, energies: np.ndarray) -> Rows:
-        """Return good rows, of which nothing is proved; ``energies`` (p,) are those of the abundances of a fit by all."""
+        """Return good rows, not proved; ``energies`` (p,) are those of the abundances of a fit by all spectra."""
         stop = self.count or 1
         pool = np.argsort(-energies, kind="stable")[: POOL + stop].tolist()
         path = self.backward(pool, stop)
@@ -162,7 +159,7 @@ class Search:
     def additions(
         self, rows: Rows, every: int, barred: Iterable[int] = (), limit: float = np.inf
     ) -> list[tuple[float, int]]:
-        """Return the additions by which the cost may fall below a limit: what they promise to cost, best first, and the row."""
+        """Return the promised cost and row of additions that may bring the cost below ``limit``, the best first."""
         base, found = self.subsets.fit(rows).cost, self.subsets.promises(rows, every)
         may = np.ones(self.subsets.p, bool)
         if limit < np.inf:
@@ -182,7 +179,7 @@ class Search:
         return best
 
     def backward(self, pool: Iterable[int], stop: int) -> list[Rows]:
-        """Return subsets of a pool, each with the row less whose loss costs least of those that promise to cost least."""
+        """Return ever smaller subsets of a pool, each without the row whose loss costs least among promising ones."""
         path = [tuple(sorted(pool))]
         while len(path[-1]) > stop:
             rows = path[-1]
@@ -191,7 +188,7 @@ class Search:
         return path
 
     def settled(self, rows: Rows, thorough: bool = False) -> Rows:
-        """Return rows that no change of one improves: none of those that promise most or, where it is to be ``thorough``, none."""
+        """Return rows that no change of one improves: of the most promising changes or, if ``thorough``, of all."""
         better: Rows | None = rows
         while better:
             rows = better
@@ -232,7 +229,7 @@ class Search:
     def exchanges(
         self, rows: Rows, j: int, thorough: bool, limit: float, barred: Set[int] = frozenset()
     ) -> list[tuple[float, int]]:
-        """Return the rows in place of one by which the cost may fall below ``limit``, with what they promise to cost."""
+        """Return the promised cost and row of rows that, in place of row j, may bring the cost below ``limit``."""
         rest = without(rows, j)
         if len(rest) < self.least:
             return [(0.0, k) for k in range(self.subsets.p) if k not in (j, *barred)]
@@ -240,7 +237,7 @@ class Search:
         return self.additions(rest, 1 if thorough else SOME, {j, *barred}, limit)
 
     def best_exchange(self, rows: Rows, j: int) -> tuple[int, float]:
-        """Return the other row of the least net cost in place of one, of those that promise most, and the cost; −1 if there is none."""
+        """Return the promising row of the least net cost in place of row j, −1 if there is none, and that cost."""
         others = [k for _, k in self.exchanges(rows, j, True, np.inf)[:BATCH]]
         self.subsets.each_cost([with_row(without(rows, j), k) for k in others], rows)
         cost, best = min(((self.net(with_row(without(rows, j), k)), k) for k in others), default=(np.inf, -1))

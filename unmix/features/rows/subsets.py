@@ -1,4 +1,4 @@
-"""Costs of subsets of a library on a sample of pixels, with bounds on what a further row may lower, or a lost one raise."""
+"""Costs of subsets of a library on a sample of pixels, with bounds on the gain or loss by one row."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True)
 class Fit:
-    """The optimum of all pixels over some rows: ``Σ|y − E a|²``, its degrees of freedom, and the abundances (n, k), shade last."""
+    """The optimum of all pixels over some rows: ``Σ|y − E a|²``, degrees of freedom, abundances (n, k), shade last."""
 
     cost: float
     freedom: int
@@ -214,7 +214,7 @@ class Subsets:
         return self.promises(rows, every).slopes / self.apart(rows)
 
     def apart(self, rows: Rows) -> np.ndarray:
-        """Return the squared distance of each spectrum to the span of some, or to their affine hull under the sum to one, (p,)."""
+        """Return squared distances (p,) of spectra to the span of ``rows``, or to their affine hull under the sum."""
         E, own = self.E[:, : self.p], self.E[:, self.columns(rows)]
         if self.sum_to_one:
             E, own = E - own[:, :1], own[:, 1:] - own[:, :1]
@@ -228,7 +228,7 @@ class Subsets:
         return one < other - max(self.rounding, SAME_COST * min(abs(other), 1e300))
 
     def simulated(self, rows: Rows, variance: float) -> "Subsets":
-        """Return the same for pixels that are those of the fit over some rows, and noise of a variance; the same at each call."""
+        """Return these subsets for pixels of the fit over ``rows`` with noise of ``variance``, alike at each call."""
         columns, A = self.columns(rows), self.fit(rows).abundances
         other = copy.copy(self)
         other.Y = self.E[:, columns] @ A.T
@@ -238,18 +238,14 @@ class Subsets:
         return other
 
     def errors(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """Return the changes of the spectra of some rows (L, k) that lower the cost most where abundances stay as they
-        are.
-
-        With them are the variances of those that noise makes, in σ², (k,).
-        """
+        """Return changes (L, k) of the rows' spectra that lower the cost most, and their variances by noise (k,)."""
         A, k = self.fit(rows).abundances, len(rows)
         inverse = np.linalg.pinv(A[:, :k].T @ A[:, :k], hermitian=True)
         slopes = self.Y @ A[:, :k] - self.E[:, self.columns(rows)] @ (A.T @ A[:, :k])
         return slopes @ inverse, np.diag(inverse)
 
     def wrongness(self, rows: Rows, variance: float) -> tuple[float, float]:
-        """Return Σ|d|²/|e|² of the errors d of spectra e of some rows, less that of noise, and the standard deviation of the latter."""
+        """Return Σ|d|²/|e|² of errors d of the rows' spectra e, less that of noise, and the latter's deviation."""
         change, spread = self.errors(rows)
         share = 1 / self.lengths[list(rows)] ** 2
         noise, size = variance * float(share @ spread), float(share @ np.square(change).sum(axis=0))

@@ -1,4 +1,4 @@
-"""Series of one place: how much of each material there is more or less a year, in each pixel of runs at several dates."""
+"""Series of one place: the change a year of each material, in each pixel of runs at several dates."""
 
 from .. import Feature
 

@@ -116,7 +116,7 @@ class Rows:
         self.sums, self.there = np.zeros((2, dates, bands)), np.zeros((2, dates), int)
 
     def added(self, Y: np.ndarray, there: np.ndarray, years: np.ndarray) -> np.ndarray:
-        """Add the values of some lines, see `values_of`; return their changes and errors (n, samples, 2 · bands) for a map."""
+        """Add the `values_of` some lines; return their changes and errors (n, samples, 2 · bands) for a map."""
         for k, some in enumerate((there * there.all(axis=0), there)):  # of pixels with all dates, and of all
             self.sums[k] += (Y * some).sum(axis=(1, 2))
             self.there[k] += some.sum(axis=(1, 2, 3)).astype(int)
@@ -136,7 +136,7 @@ class Rows:
             yield row | {"means": of_dates, "pixels_of_means": common}
 
     def means(self) -> tuple[np.ndarray, int]:
-        """The means (dates, bands) over the pixels that have all dates, and their number; without any over each date's, and 0."""
+        """Return means (dates, bands) over pixels with all dates and their number; else over each date's, and 0."""
         k = int(not self.there[0].any())
         return self.sums[k] / np.maximum(1, self.there[k])[:, None], int(self.there[0].max())
 
@@ -189,7 +189,7 @@ def page_of_means(table: Sequence[dict[str, Any]], years: np.ndarray, colours: S
 
 
 def values_of(sides: Sequence[Side], lines: slice) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values (dates, n, samples, bands) of some lines, 0 where there are none, and 1 where there are (…, 1), float64."""
+    """Return values (dates, n, samples, bands) of lines, 0 where missing, and 1 where present (…, 1), float64."""
     read = [side.read(lines) for side in sides]
     there = np.stack([present for _, present in read])[..., None].astype(float)
     return np.where(there > 0, np.stack([values for values, _ in read]), 0.0), there

@@ -128,7 +128,7 @@ def set_band_values(cube: Cube, bands: list[dict[str, Any]], is_applied: bool, n
 
 
 def place_in(said: dict[str, Any], cube: Cube, name: str) -> dict[str, str]:
-    """Return the map information that the projection extension gives of a file, where its shape is the file's; else an empty dict."""
+    """Return the map information of the projection extension, where its shape is the file's; else an empty dict."""
     given, shape = said.get("proj:transform"), said.get("proj:shape")
     if not isinstance(given, list) or len(given) not in (6, 9) or shape != [cube.lines, cube.samples]:
         return {}

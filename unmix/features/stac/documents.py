@@ -65,7 +65,7 @@ class Stack(Cube):
 
     @classmethod
     def of(cls, name: str, parts: list[Cube]) -> "Stack":
-        """Return the stack of some cubes, from the shortest wavelength up; `CubeError` where they differ or are no single bands."""
+        """Return the stack of single-band cubes by rising wavelength; `CubeError` where these differ."""
         if all(one.wavelengths is not None for one in parts):
             parts = sorted(parts, key=lambda one: float(one.wavelengths[0]))  # type: ignore[index]
         first = parts[0]
@@ -154,11 +154,7 @@ class Item(NamedTuple):
 
 
 def opened(document: Path, part: str, open_file: Callable[[Path], Cube]) -> Cube | None:
-    """Return the scene of an item; None where a document is no STAC; `CubeError` where it cannot be read or chosen.
-
-    ``part`` is a key of its assets, or several with commas between them; none for the one with data. In a collection of
-    features the item's id stands before it.
-    """
+    """Return an item's scene, None where it is no STAC; ``part`` is asset keys with commas, after ID# in a search."""
     found = item_in(document, part)
     if found is None:
         return None
@@ -191,15 +187,11 @@ def stem_of_item(item: Item, wanted: str, other: str) -> str:
 
 
 def listed(path: Path, content: bytes, dates: str | None = None, clouds: float | None = None) -> list[str] | None:
-    """Return the names of the items of a search, or that a collection or catalogue links, below it too; None where a
-    list is no STAC.
-
-    Only those of ``dates`` (``FIRST/LAST``, both included; days, months or years), and with at most ``clouds`` per cent
-    of cloud.
-    """
+    """Return the names of a list's items of ``dates`` with at most ``clouds`` per cent of cloud; None for no STAC."""
     found = parsed(path, content)
     if not is_stac(found):
         return None
+    # Also the items that a collection or catalogue links, below it too; dates are FIRST/LAST, both included.
     items = items_below(path, found, DEEPEST)
     if dates is None and clouds is None:
         return [*items]
@@ -236,7 +228,7 @@ def items_below(path: Path, found: dict[str, Any], depth: int) -> dict[str, dict
 
 
 def dates_of(text: str | None) -> tuple[str, str]:
-    """Return the first and the last of some dates as text, empty where there is no end; `MethodError` where they are no dates."""
+    """Return the first and the last date as text, empty for an open end; `MethodError` where they are no dates."""
     first, slash, last = (text or "/").partition("/")
     ends = [end.replace("..", "") for end in (first, last if slash else first)]
     if not all(re.fullmatch(r"(\d{4}(-\d\d){0,2})?", end) for end in ends) or (text is not None and not any(ends)):
@@ -264,7 +256,7 @@ def why_not(name: str, item: dict[str, Any] | None, dates: tuple[str, str], clou
 
 @functools.lru_cache(2)
 def parsed_once(document: Path, state: Sequence[Any] | None) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return a document, which all scenes of a search share, and its items; on this machine anew when its ``state`` is another."""
+    """Return a document and its items, parsed once for all scenes of a search; ``state`` is that of a local file."""
     content = parsed(document, bytes_of(document))
     is_search = is_stac(content) and content.get("type") == "FeatureCollection"
     return content, items_by_id(document, content["features"]) if is_search else {}
@@ -305,7 +297,7 @@ def is_stac(content: dict[str, Any]) -> bool:
 
 
 def items_by_id(document: Path, features: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """Return the items of a search by their ids; `MethodError` where two that differ have one, since one of them would be forgotten."""
+    """Return the items of a search by their ids; `MethodError` where two that differ have one id."""
     items: dict[str, dict[str, Any]] = {}
     for one in features:
         if isinstance(one, dict) and items.setdefault(str(one.get("id")), one) != one:
@@ -338,15 +330,13 @@ def shown(names: Any) -> str:
 
 
 def place_of_band(document: Path, href: str, name: object) -> Path:
-    """Return the path of a file that a document names.
-
-    A document on a server names files on servers alone; one on this machine also files in its own folder, links
-    followed, since who made it would otherwise choose which private file of the reader's becomes a map.
-    """
+    """Return the path of a file that a document names; `CubeError` where the document may not name it."""
     try:
         urlsplit(href)
     except ValueError:
         raise CubeError(f"{name}: names {brief(href)}, which is no address") from None
+    # A document on a server names files on servers alone; one on this machine also files in its own folder, links
+    # followed: else its author would choose which private file of the reader's becomes a map.
     if isinstance(document, RemotePath):
         scheme, _, rest = str(document).partition(":")
         url = href if is_remote(href) else urljoin("https:" + rest, href).replace("https:", scheme + ":", 1)
@@ -366,7 +356,7 @@ def place_of_band(document: Path, href: str, name: object) -> Path:
 
 
 def refuse_beyond_folder(document: Path, path: Path, said: str) -> None:
-    """Raise `CubeError` where a file of this machine lies outside of the folder of a document that leads to it, links followed."""
+    """Raise `CubeError` for a file of this machine outside the folder of the document that names it, links followed."""
     folder = os.path.realpath(document.parent)
     if not (isinstance(path, RemotePath) or Path(os.path.realpath(path)).is_relative_to(folder)):
         raise CubeError(f"{said}, outside the folder of {document.name}; name that file itself to read it")
@@ -380,15 +370,13 @@ def is_scene(asset: dict[str, Any]) -> bool:
 
 
 def candidates_in(item: Item) -> dict[str, dict[str, Any]]:
-    """Return the assets that may be the scene: with the role "data", or, where none has it, without a role.
-
-    What a server has twice, by s3 and by https, is read by https, as the login is.
-    """
+    """Return the assets that may be the scene: with the role "data" or, where none has it, without a role."""
     scenes = {key: one for key, one in item.assets.items() if is_scene(one)}
     roles = {key: one.get("roles") for key, one in scenes.items()}
     has_data = {key for key, given in roles.items() if isinstance(given, list) and "data" in given}
     data = {key: one for key, one in scenes.items() if (key in has_data if has_data else not roles[key])}
     names = {key: one["href"].rpartition("/")[2] for key, one in data.items()}
+    # What a server has by s3 and by https is read by https, as the login is.
     by_s3 = {key for key, one in data.items() if one["href"].startswith("s3:")}
     others = {name for key, name in names.items() if key not in by_s3}
     return {key: one for key, one in data.items() if key not in by_s3 or names[key] not in others}
@@ -443,7 +431,8 @@ def chosen(item: Item, wanted: str, open_file: Callable[[Path], Cube]) -> dict[s
 
 
 def fetch_beginning(path: Path) -> None:
-    """Fetch the beginning of a file on a server, so that many are fetched at once; GDAL opens and closes files in one thread only."""
+    """Fetch the beginning of a file on a server, so that many are fetched at once."""
+    # GDAL opens and closes files in one thread only.
     if not (isinstance(path, RemotePath) and path.objects):  # else a folder
         with contextlib.suppress(OSError, UnmixError), fetched(path, lambda: [(0, 1)]):  # opening it says what is wrong
             pass

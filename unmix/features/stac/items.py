@@ -47,8 +47,7 @@ PROCESSING = "https://stac-extensions.github.io/processing/v1.2.0/schema.json"
 
 
 def stac(path: str | os.PathLike[str], *, time: str | None = None, overwrite: bool = False) -> Path:
-    """Write ``STEM_stac.json``, a STAC item about a finished run: where and when it is, and its files with their
-    digests.
+    """Write ``STEM_stac.json``, a STAC item about a finished run: its place, its time, and its files with digests.
 
     Parameters
     ----------
@@ -124,7 +123,7 @@ def stac(path: str | os.PathLike[str], *, time: str | None = None, overwrite: bo
 
 
 def place_from(folder: Path, source: str) -> str:
-    """Return the address of the item that a run was of: as it is on a server, else relative to the folder of the new one."""
+    """Return the address of the item that a run was of: as on a server, else relative to the new item's folder."""
     document = source.partition("#")[0]
     return document if is_remote(document) else quote(os.path.relpath(document, folder))
 
@@ -154,11 +153,7 @@ def place_of(run: FinishedRun, fields: dict[str, str]) -> tuple[tuple[float, ...
 def outline_of(
     run: FinishedRun, transform: tuple[float, ...], wkt: str, lines: int, samples: int
 ) -> list[tuple[float, float]]:
-    """Return longitudes and latitudes around a map, against the clock, with `SIDE` points a side.
-
-    Longitudes go on beyond 180 degrees where the map does. `OutputError` where it holds a pole, or its system has no
-    place on Earth.
-    """
+    """Return longitudes and latitudes around a map, counterclockwise, with `SIDE` points a side."""
     from rasterio.crs import CRS
     from rasterio.errors import RasterioError
     from rasterio.warp import transform as warp
@@ -181,6 +176,7 @@ def outline_of(
     turned = np.unwrap(np.array([*longitudes, longitudes[0]]), period=360.0)
     if abs(turned[-1] - turned[0]) > 1.0:
         raise OutputError(f"{run.stem}: holds a pole, around which STAC items are not offered")
+    # Longitudes go on beyond 180 degrees where the map does.
     east = turned[:-1] - 360.0 * np.floor((turned[:-1].min() + 180.0) / 360.0)
     outline = [(round(float(a), 9), round(float(b), 9)) for a, b in zip(east, latitudes)]
     area = sum(a[0] * b[1] - b[0] * a[1] for a, b in zip(outline, [*outline[1:], outline[0]]))
@@ -188,7 +184,7 @@ def outline_of(
 
 
 def footprint(outline: list[tuple[float, float]]) -> tuple[dict[str, Any], list[float]]:
-    """Return geometry and bounding box of an outline, cut at 180 degrees where it goes beyond (RFC 7946, 3.1.9 and 5.2)."""
+    """Return an outline's geometry and bounding box, cut at 180 degrees (RFC 7946, 3.1.9 and 5.2)."""
     longitudes, latitudes = zip(*outline)
     south, north = min(latitudes), max(latitudes)
     if max(longitudes) <= 180.0:

@@ -45,42 +45,11 @@ def solve_files(
     memory: str | int = "1G",
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Solve ``min |A x − b|`` over x ≥ 0 for every right-hand side of a file, and write the answers.
-
-    Parameters
-    ----------
-    a, b : str or path-like
-        See `open_array`: A is (m, n), or (N, m, n) with one for each system; B is (N, m), a right-hand side a row, or
-        (m,).
-    out : Path
-        ``OUT.npy`` (x; and OUT_residual.npy, OUT_kappa.npy, OUT_delta.npy, OUT_steps.npy) or ``OUT.h5`` with datasets
-        of those names.
-    toeplitz_pulse : bool
-        A is a pulse (w,), or one for each system (N, w): `unmix.arrays.nnls.toeplitz`.
-    weights, allowed, start, dictionary : str or path-like, optional
-        See `open_array`; arrays as of `unmix.nnls`, of all systems or with a row (dictionary: a number) for each.
-    device, threads, memory, overwrite
-        As for `unmix.run`.
-
-    Returns
-    -------
-    dict
-        The numbers of systems; of those ``certified`` (κ ≤ 1e-10 and a finite δ), ``without_delta`` (κ ≤ 1e-10 alone:
-        the optimality conditions hold, and other x may fit as well) and ``failed``; the worst κ and δ, steps; the files
-        written.
-
-    Raises
-    ------
-    InputError
-        Where the arrays cannot be read, or their shapes do not match.
-    OutputError
-        Where an output exists, or cannot be written; nothing is left under a final name then.
-    MethodError
-        Where an output would replace an input, or ``out`` ends in neither .npy nor .h5.
-    """
+    """Solve ``min |A x − b|`` over x ≥ 0 for every b of a file, write the answers, and return a summary."""
     given = {"weights": weights, "allowed": allowed, "start": start, "dictionary": dictionary}
     named = {name: path for name, path in given.items() if path is not None}
     refuse_inputs(answer_files(out, LEAST_SQUARES).values(), inputs_of(None, A=a, B=b, **named))
+    # A is (m, n), or (N, m, n) with one for each system, or a pulse (w,) or (N, w); B is (N, m) or (m,).
     A, B = open_array(a), open_array(b)
     if B.ndim == 3:
         raise InputError(f"{b}: has shape {B.shape}; right-hand sides are rows of two axes")
@@ -131,7 +100,7 @@ def open_own(name: str, path: str | Path, rows: int, width: int) -> Any:
 
 
 def rows_of(values: Any, part: slice, name: str, path: str | Path) -> np.ndarray:
-    """Return an array of all systems, or the rows of some; `InputError` where a column is neither allowed (1) nor not (0)."""
+    """Return an array of all systems, or its rows ``part``; `InputError` where ``allowed`` is neither 0 nor 1."""
     chosen = np.asarray(values[part] if values.ndim == 2 or name == "dictionary" else values[:])
     if name == "allowed" and not np.all((chosen == 0) | (chosen == 1)):
         other = chosen[(chosen != 0) & (chosen != 1)].flat[0]
@@ -152,30 +121,9 @@ def quadratic_files(
     memory: str | int = "1G",
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Solve ``min ½ xᵀQx + hᵀx`` over x ≥ 0 for every h of a file (`unmix.nnqp`), and write the answers.
-
-    Parameters
-    ----------
-    q, h : str or path-like
-        See `open_array`; Q, (n, n), may be sparse: ``FILE.npz`` of `scipy.sparse.save_npz`. H is (n,) or (N, n).
-    out : Path
-        As for `solve_files`, with the cost in place of the residual.
-    steps : int
-        The largest number of steps for a system.
-    device, threads, memory, overwrite
-        As for `unmix.run`.
-
-    Returns
-    -------
-    dict
-        As from `solve_files`, and ``convex``, and ``unbounded``, the systems whose cost is unbounded below.
-
-    Raises
-    ------
-    InputError, OutputError, MethodError
-        As `solve_files`; and where Q is not symmetric and convex.
-    """
+    """Solve ``min ½ xᵀQx + hᵀx`` over x ≥ 0 for every h of a file, write the answers, and return a summary."""
     refuse_inputs(answer_files(out, QUADRATIC).values(), inputs_of(Q=q, H=h))
+    # Q is (n, n), dense or sparse; H is (n,) or (N, n).
     Q, H = open_matrix(q), open_array(h)
     if H.ndim == 3:
         raise InputError(f"{h}: has shape {H.shape}; it is (n,), or (N, n)")
@@ -260,7 +208,7 @@ def open_matrix(spec: str | Path) -> Any:
 
 
 def answer_files(out: Path, written: dict[str, bool]) -> dict[str, Path]:
-    """Return the files of the answers by the arrays in them; raise `MethodError` if ``out`` ends in neither .npy nor .h5."""
+    """Return the answers' files by the arrays in them; `MethodError` if ``out`` ends in neither .npy nor .h5."""
     if out.suffix.lower() not in (".npy", ".h5"):
         raise MethodError(f"{out}: answers are written to .npy or .h5")
     if out.suffix.lower() == ".h5":
@@ -269,7 +217,7 @@ def answer_files(out: Path, written: dict[str, bool]) -> dict[str, Path]:
 
 
 def is_own_answer(path: Path, out: Path) -> bool:
-    """Recognise an array of answers: numbers in float64 for each system, or beside these in ``out`` one number for each."""
+    """Return whether a file holds answers: x in float64, or beside x, in ``out``, one number for each system."""
     if not (path.is_file() and out.is_file()):  # reading a pipe would wait for ever
         return False
     try:
@@ -288,6 +236,7 @@ def empty_summary(systems: int, m: int, n: int) -> dict[str, Any]:
         "n": n,
         "device": "",
         "certified": 0,
+        # κ alone is small: the optimality conditions hold, and other x may fit as well.
         "without_delta": 0,
         "failed": 0,
         "failures": [],

@@ -176,10 +176,7 @@ def checked_programme(Q: Any, H: np.ndarray) -> tuple[Any, np.ndarray]:
 
 
 def least_curvature(Q: Any) -> float | None:
-    """Return a lower bound of λ_min(Q), by Gershgorin's circles or, up to n = 2000, by eigenvalues; None if unknown.
-
-    `InputError` if Q is not convex.
-    """
+    """Return a lower bound of λ_min(Q), None if unknown; `InputError` if Q is not convex."""
     diagonal = Q.diagonal()
     sums = np.asarray(abs(Q).sum(axis=1)).ravel()
     circles = float((2 * diagonal - sums * (1.0 + (len(diagonal) + 2.0) * UNIT_ROUNDOFF)).min())
@@ -197,19 +194,7 @@ def least_curvature(Q: Any) -> float | None:
 def solve_batch(
     Q: Any, H: np.ndarray, engine: Any, most: int, singular: bool
 ) -> tuple[np.ndarray, np.ndarray, dict[int, np.ndarray]]:
-    """Alternate trials and steps until every system is solved, is found unbounded, or has made ``most`` steps.
-
-    The first trial comes before the first step, on the support where h < 0: with negative off-diagonals (a Laplacian)
-    it is right at once, where steps would have to carry the solution across the whole matrix. Where Q may be
-    ``singular``, a linear programme decides whether a system that is still unsolved has an optimum (`may_ask`).
-
-    Returns
-    -------
-    X : array (N, n), float64
-    steps_taken : array (N,), int32
-    directions : dict of int to array (n,), float64
-        See `Programme.ways_down`.
-    """
+    """Alternate trials and steps; return X (N, n), steps (N,) int32, and `Programme.ways_down` by system."""
     N, n = H.shape
     lengths = np.sqrt(Q.diagonal())
     scale = (np.abs(H) / lengths).max(axis=1)
@@ -221,11 +206,14 @@ def solve_batch(
     while len(todo):
         unsolved = []
         for i in todo:
+            # The first trial is on the support where h < 0: with negative off-diagonals (a Laplacian) it is right at
+            # once, where steps would have to carry the solution across the whole matrix.
             answer = try_supports(Q, H[i], X[i] if steps_made else np.zeros(n))
             if answer is not None:
                 X[i] = answer
                 continue
             direction = descent_direction(Q, H[i], X[i]) if steps_made else None
+            # A linear programme decides whether the system has an optimum.
             if direction is None and singular and may_ask(n, steps_made, most):
                 direction = recession_direction(Q, H[i])
             if direction is None:
@@ -243,22 +231,18 @@ def solve_batch(
 
 
 def may_ask(n: int, steps_made: int, most: int) -> bool:
-    """Return whether a linear programme is due: after the first steps if it is quick, else after the last, if it is not too large."""
+    """Return whether a linear programme is due: after the first steps if quick, else after the last if small enough."""
     return steps_made == min(FIRST_TRIAL, most) if n <= MOST_QUICK else steps_made == most and n <= MOST_EIGEN
 
 
 def try_supports(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
-    """Solve on the support that x implies, and repeat while the answer implies another; return the optimum, or None if
-    not found.
-
-    The natural residual ``min(x_j Q_jj, (Qx + h)_j)`` implies the support: j is in it if x_j Q_jj is the larger. By the
-    same rule negative entries of an answer leave and violated ones enter: primal-dual active sets (Hintermüller, Ito
-    and Kunisch 2002). An answer that implies its own support is the optimum, as nearly as rounding allows.
-    """
+    """Solve on the support that x implies until the answer implies it too; return the optimum, None if not found."""
     if kappa_of_programme(Q, h, x) <= LARGEST_FINAL_KAPPA:
         return x
     answer, diagonal, previous, is_factored = x, Q.diagonal(), np.empty(0, int), False
     for _ in range(MOST_TRIES):
+        # By the natural residual min(x_j Q_jj, (Qx + h)_j), j is in the support if x_j Q_jj is the larger: primal-dual
+        # active sets (Hintermüller, Ito and Kunisch 2002).
         P = np.flatnonzero(answer * diagonal > Q @ answer + h)
         unchanged = is_factored and len(P) == len(previous) and np.all(previous == P)
         if unchanged and is_optimal_to_rounding(Q, h, np.maximum(answer, 0.0)):
@@ -274,7 +258,7 @@ def try_supports(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
 
 
 def is_optimal_to_rounding(Q: Any, h: np.ndarray, x: np.ndarray) -> bool:
-    """Return whether κ is no larger than the rounding of x and its products explains, and x no larger than a regular Q allows."""
+    """Return whether rounding of x and its products explains κ, and κ is small enough for a regular Q."""
     lengths = np.sqrt(Q.diagonal())
     rounding = float(((np.asarray(abs(Q) @ x).ravel() + np.abs(h)) / lengths).max()) * ULPS
     return kappa_of_programme(Q, h, x) <= min(LARGEST_REGULAR_KAPPA, rounding / float((np.abs(h) / lengths).max()))
@@ -286,10 +270,7 @@ def kappa_of_programme(Q: Any, h: np.ndarray, x: np.ndarray) -> float:
 
 
 def certify(Q: Any, H: np.ndarray, X: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return κ, δ and cost of every system, (N,) each, from Q, dense or CSR, and H, X (N, n) alone; see `Programme`.
-
-    ``least`` is a lower bound of λ_min(Q); δ is infinite if it is 0.
-    """
+    """Return κ, δ and cost (N,) of X (N, n) for Q and H; δ is infinite unless ``least`` ≤ λ_min(Q) is above 0."""
     lengths = np.sqrt(Q.diagonal())
     scale = (np.abs(H) / lengths).max(axis=1)
     product = np.asarray((Q @ X.T).T)

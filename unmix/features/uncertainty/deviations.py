@@ -32,30 +32,10 @@ LITTLE = 1e-8
 
 @compiled
 def pull(Y: Any, E: Any, A: Any, rows: Any, others: Any, first: int, scale: Any, dof: Any, out: Any) -> None:
-    """Write for each pixel the noise that its residual shows, and how clearly each other spectrum stays out of the
-    support.
-
-    Parameters
-    ----------
-    Y : array (N, L), float64
-        Pixels; residuals afterwards.
-    E, A : arrays (L, k) and (N, k), float64
-        Spectra and abundances of the support.
-    rows : array (p, L), float64
-        All spectra.
-    others : array (m,), int64
-        The numbers of those that are not in the support.
-    first : int
-        The spectrum that they are differences to; −1 for none. (The residual is orthogonal to the support, or to its
-        differences, so that it needs no part of the others taken off.)
-    scale : array (1 or N, m), float64
-        The standard deviation of ``e_jᵀ r``, of all pixels or each, for noise of 1 if ``dof`` is above 0; 0 where it
-        cannot be told from the support.
-    dof : float
-        Bands less free abundances; 0 where the noise is given.
-    out : array (N, 2), float64
-        The noise (1 where it is given), and the least ``−e_jᵀ r`` over its standard deviation; infinite without others.
-    """
+    """Write to ``out`` (N, 2) the noise by the residual, and how clearly other spectra stay out of the support."""
+    # Y (N, L) becomes residuals. rows (p, L) are all spectra, others (m,) the numbers of those outside the support;
+    # scale (1 or N, m) is the deviation of e_jᵀr, for noise of 1 if dof > 0, and 0 where e_j depends on the support.
+    # The residual is orthogonal to the support (or to its differences to ``first``): others need no part taken off.
     L, k = E.shape
     for n in range(Y.shape[0]):
         square, least = 0.0, np.inf
@@ -81,7 +61,7 @@ def pull(Y: Any, E: Any, A: Any, rows: Any, others: Any, first: int, scale: Any,
 
 @compiled
 def products_with(rows: Any, variances: Any, out: Any) -> None:
-    """Write the products of rows (m, L) and the variances of the bands of pixels (N, L); rounded the same for any block."""
+    """Write ``rows`` (m, L) times variances (N, L) to ``out`` (N, m), rounded the same for any block."""
     for n in range(variances.shape[0]):
         for i in range(rows.shape[0]):
             total = 0.0
@@ -97,7 +77,7 @@ def squares_of(noise: np.ndarray) -> np.ndarray:
 
 
 def times_matrix(noise: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-    """Return noise (N, 1) times deviations (1 or N, p) for noise of 1; where these are infinite, they are for any noise."""
+    """Return noise (N, 1) times deviations (1 or N, p) for noise of 1; infinite deviations stay infinite."""
     shape = np.broadcast_shapes(noise.shape, sigma.shape)
     return np.multiply(noise, sigma, out=np.full(shape, np.inf), where=np.isfinite(sigma))
 
@@ -189,11 +169,9 @@ class Uncertainty:
     def left_over(
         self, M: np.ndarray, kept: np.ndarray, others: np.ndarray, first: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return of what the support leaves of each other spectrum: |d|², ``dᵀΣd``, and |e|², each (m,).
-
-        From the products of all spectra, so that a support costs no product over the bands for each other spectrum;
-        where little is left of a spectrum, from itself.
-        """
+        """Return |d|², ``dᵀΣd`` and |e|², (m,) each, d being the part of another spectrum e outside the support."""
+        # From the products of all spectra, so that a support costs no product over the bands for each other spectrum;
+        # where little is left of a spectrum, from itself.
         G, V = self.products, self.spreads
 
         def of(products: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -222,18 +200,13 @@ class Uncertainty:
         return squares, variance, size
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """Return the map of some lines; see `unmix.maps.derived.table.DerivedMap`.
-
-        Returns
-        -------
-        array (n, bands, samples), float32
-            Standard deviations; −9999 where masked, or where noise is to be that of a residual and the support leaves
-            none. Of an abundance that is 0, that of the abundance it would have: with a multiple of it the endmember
-            would have been seen. Of a class without a spectrum in the pixel, the largest of its spectra's.
-        """
+        """Return the deviations of lines, float32 (n, bands, samples); see `unmix.maps.derived.table.DerivedMap`."""
         Y = spectra(raw, self.problem.interleave, self.problem.bands)
         noise = self.noise.read(first, len(abundance)) if isinstance(self.noise, NoiseCube) else None
 
+        # −9999 where the noise is to be that of a residual, and the support leaves none. An abundance of 0 has the
+        # deviation that it would have in the support: a multiple of it would have been seen. A class without a
+        # spectrum in the pixel has the largest of its spectra's.
         def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
             out = np.empty((len(A), len(self.bands)), np.float32)
             variances = None if noise is None else squares_of(noise[places])
@@ -253,7 +226,7 @@ class Uncertainty:
         return map_of_solved(len(self.bands), abundance, masked, values)
 
     def of_pixels(self, of: OfSupport, Y: np.ndarray, A: np.ndarray, variances: np.ndarray | None) -> np.ndarray:
-        """Return the bands of pixels with one support, (N, bands); ``variances`` are those of the bands of each, (N, L)."""
+        """Return the bands (N, bands) of pixels with one support; ``variances`` (N, L) are those of their bands."""
         columns, dof = of.columns, 0.0
         if self.noise is None:
             dof = float(len(self.E) - len(columns) + self.constraint.equations)
@@ -275,7 +248,7 @@ class Uncertainty:
         return np.hstack([sigma, validity]) if self.constraint.has_bounds else sigma
 
     def with_noise(self, of: OfSupport, variances: np.ndarray) -> OfSupport:
-        """Return the values of pixels with one support that each have their own noise: arrays have a row for each pixel."""
+        """Return values of one support for pixels with noise of their own: arrays have a row for each pixel."""
         out = np.empty((len(variances), len(of.rows)))
         products_with(of.rows, variances, out)
         ends = np.cumsum([len(of.columns), len(of.others), len(of.parts)])

@@ -19,7 +19,7 @@ LEAST_SAID = 0.05
 
 
 def noise_error(problem: Problem) -> float | None:
-    """Return by which share of itself the noise that the residual of a pixel shows is off, at most; None where the noise is given."""
+    """Return the largest relative error of the noise that a pixel's residual shows; None where noise is given."""
     free = len(problem.endmembers.matrix) - len(problem.endmembers.names) + problem.constraint.equations
     return None if problem.noise is not None else 1.0 / math.sqrt(2.0 * max(1, free))
 
@@ -27,23 +27,7 @@ def noise_error(problem: Problem) -> float | None:
 def judge_deviations(
     problem: Problem, sigma: np.ndarray, without: float
 ) -> tuple[dict[str, Any], list[tuple[int, str]]]:
-    """Judge standard deviations by the band of their validity.
-
-    Parameters
-    ----------
-    problem : Problem
-    sigma : array (lines, samples), float32
-        Their validity.
-    without : float
-        The share of the pixels that have none.
-
-    Returns
-    -------
-    trust : dict
-        ``below_1`` and ``above_3``, the shares of the pixels with deviations whose validity is so, and ``without``.
-    sentences : list of (int, str)
-        To log, each with its level.
-    """
+    """Judge deviations by their validity (lines, samples); return shares, and sentences to log with their levels."""
     below = above = known = 0
     for line in sigma:
         some = line[line != np.float32(NODATA)]

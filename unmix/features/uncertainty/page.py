@@ -8,7 +8,7 @@ from ...runs.files.finished import FinishedRun
 
 
 def section(run: FinishedRun) -> str:
-    """Return the section on standard deviations: words, the map of their validity, and maps for the largest sums or abundances."""
+    """Return the section on standard deviations: text, the map of validity, and maps of the largest bands."""
     trust = run.report["uncertainty"]
     if not run.has("sigma"):
         return ""

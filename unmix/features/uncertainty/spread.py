@@ -12,7 +12,7 @@ from ...solvers.pixels.mesma.rivals import NUMBERS, new_rivals, rivals_function
 
 
 class ModelSpread(MapOfModels):
-    """Mean, standard deviation, least and largest fraction of each class over these models, and the gap to the next best."""
+    """Mean, deviation, least and largest fraction of each class over these models, and the gap to the next best."""
 
     @property
     def bands(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Look at scenes and finished runs in a browser on this machine: pictures, spectra and values are read as they are asked for."""
+"""Look at scenes and finished runs in a browser on this machine; values are read as they are asked for."""
 
 from .. import Feature
 

@@ -1,4 +1,4 @@
-"""The page of the viewer, as a Bokeh document: pictures of one or two sources, spectra, and what is known of a pixel."""
+"""The page of the viewer, as a Bokeh document: pictures of one or two sources, spectra, and a pixel's values."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -81,7 +81,7 @@ class Picture:
         self.choose()
 
     def choose(self) -> None:
-        """Show the layer that is chosen, in colours spread over its values in the whole scene; `UnmixError` where there is none."""
+        """Show the chosen layer, in colours over its values in the whole scene; `UnmixError` if there is none."""
         layers = {layer.name: layer for layer in self.source.layers}
         if self.choice.value not in layers:
             raise UnmixError("there is no such layer")
@@ -182,7 +182,8 @@ class Page:
         self.show(first.lines // 2, first.samples // 2)
 
     def told(self, do: Callable[..., None], *event: Any) -> None:
-        """Do what an event asks for; show in a line of the page why not. Events may hold anything: any program may send them."""
+        """Do the task of an event, or show on the page why it failed."""
+        # Events may hold anything: any program may send them.
         try:
             do(*event)
         except (UnmixError, OSError) as error:

@@ -52,8 +52,7 @@ def view(
     ready: Callable[[str, Any], None] | None = None,
     **reading: Any,
 ) -> None:
-    """Show a scene or a finished run, or two beside each other, to browsers of this machine, until the process is
-    stopped.
+    """Show one or two scenes or finished runs to browsers of this machine, until the process is stopped.
 
     Only this machine is answered (127.0.0.1), and only addresses that begin with a secret, which is made anew each
     time. From another machine, tunnel to the same port: ``ssh -L PORT:127.0.0.1:PORT host``.

@@ -65,7 +65,7 @@ def whole_scene(cube: Cube) -> PictureArea:
 
 
 def values_of_layer(layer: Layer, part: PictureArea) -> np.ndarray:
-    """Return the values of every k-th line and sample of a part, (h, w, bands) float32; NaN for pixels without values."""
+    """Return values (h, w, bands), float32, of every k-th line and sample of a part; NaN for pixels without values."""
     cube = layer.cube
     most_lines = max(1, min(LONGEST_SIDE, PICTURE_BYTES // bytes_per_line(cube)))
     rows = np.arange(part.top, part.bottom)[:: max(1, -(-(part.bottom - part.top) // most_lines))]
@@ -252,14 +252,11 @@ class Source:
         return found
 
     def mean_of(self, across: np.ndarray, down: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return the mean spectrum (L,) of the pixels whose centres are inside a polygon, and their number; NaN where
-        there is none.
-
-        ``across`` and ``down`` are its corners, in samples and lines from the upper left corner of the scene, (n,).
-        """
+        """Return the mean spectrum (L,) of pixels with centres in a polygon, NaN without any, and their number."""
         if self.scene is None:
             raise CubeError(self.said)
         cube = self.scene.cube
+        # Corners, (n,), are in samples and lines from the upper left corner of the scene.
         top, bottom = (int(np.clip(edge, 0, cube.lines)) for edge in (np.floor(down.min()), np.ceil(down.max())))
         total, count = np.zeros(len(self.waves)), 0
         for lines, raw in (

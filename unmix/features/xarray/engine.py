@@ -40,7 +40,7 @@ ATTRIBUTES = ("method", "solver", "certified", "version", "created")
 
 
 class SceneArray(BackendArray):
-    """The values of a scene, (lines, samples, bands), scaled and with NaN where there is no value; read when indexed."""
+    """The values of a scene (lines, samples, bands), scaled, NaN where there is no value; read when indexed."""
 
     def __init__(self, scene: Scene) -> None:
         cube, bands, _ = self.scene = scene
@@ -206,7 +206,7 @@ class Unmixing:
 
     @property
     def values(self) -> xarray.DataArray:
-        """The variable ``spectra``, NaN where a stored value means that there is none; `CubeError` where there is no such variable."""
+        """Return the variable ``spectra``, NaN where a stored value means none; `CubeError` without this variable."""
         if VALUES not in self.dataset or "band" not in self.dataset[VALUES].dims:
             found = ", ".join(
                 f"{name} ({', '.join(map(str, one.dims))})" for name, one in self.dataset.data_vars.items()
@@ -223,8 +223,7 @@ class Unmixing:
         return values.where(~values.isin(lost)) if lost else values
 
     def library(self, library: str | os.PathLike[str] | Endmembers, **how: Any) -> Endmembers:
-        """Return the spectra of a library at the dataset's bands, resampled by its coordinates ``wavelength`` and
-        ``fwhm`` (nm).
+        """Return a library's spectra at the dataset's bands, by its coordinates ``wavelength`` and ``fwhm`` (nm).
 
         Parameters
         ----------
@@ -263,11 +262,7 @@ class Unmixing:
         return load_for(library, Scene(cube, Bands.of(np.arange(L)), None), **how)
 
     def endmembers_of(self, E: Any) -> tuple[np.ndarray, Sequence[str], tuple[str, ...] | None]:
-        """Return endmembers (L, p), their names and classes: of an array, which has numbers for names, or of a library
-        in their unit.
-
-        `CubeError` where the pixels are far from as large as the spectra of a library; an array is taken as it is.
-        """
+        """Return endmembers (L, p), names and classes of an array, or of a library with its scale checked."""
         if isinstance(E, str | os.PathLike | Endmembers):
             found = self.library(E)
             self.check_scale(found)
@@ -377,13 +372,10 @@ class Unmixing:
     def each_pixel(
         self, function: Callable[..., np.ndarray], width: int, own: dict[str, xarray.DataArray] | None = None
     ) -> xarray.DataArray:
-        """Return what a function makes of pixels (…, L): ``width`` numbers each, float64, along the dimension
-        ``value``.
-
-        ``own`` are arrays that it takes beside the pixels, with a row for each; see `OWN`.
-        """
+        """Return ``width`` numbers by ``function`` for each pixel (…, L), float64, along the dimension ``value``."""
         values, own = self.values, own or {}
         values = values.transpose(..., "band")
+        # ``own`` arrays have a row for each pixel; see `OWN`.
         parts, dimensions = [values], ["band"]
         for name, each in own.items():
             missing = {OWN[name], *values.dims[:-1]} - set(each.dims)

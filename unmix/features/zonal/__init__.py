@@ -1,4 +1,4 @@
-"""Tables of a run's maps by polygon: the means that parcels and stands have, their deviations, and what they are worth."""
+"""Tables of a run's maps by polygon: the means of parcels and stands, their deviations, and their reliability."""
 
 from .. import Feature
 

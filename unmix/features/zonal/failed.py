@@ -1,4 +1,4 @@
-"""Rows of scenes that failed: named as their runs would be, with the time and cloud cover that item or name tell, and why."""
+"""Rows of scenes that failed: named as their runs, with the time and cloud cover of item or name, and the reason."""
 
 import contextlib
 import itertools

@@ -82,15 +82,7 @@ class WholeScene:
 
 
 def shares_of(zones: "Zones", cube: Cube, centres: bool = False) -> ZoneShares:
-    """Return the shares of a scene's pixels that zones cover; all or none by ``centres``.
-
-    Raises
-    ------
-    MethodError
-        Where exactextract is not installed.
-    CubeError
-        Where the scene has no place on a map, or polygons have none in it or are damaged.
-    """
+    """Return the shares of a scene's pixels that zones cover; by ``centres``, pixels count whole or not at all."""
     cells_of = cells_of_each if centres else cells_by_area()
     shapes, numbers = zip(*zones.shapes)
     unions = placed(shapes, numbers, len(zones.names), zones.system, cube)
@@ -121,7 +113,7 @@ Cells = list[tuple[np.ndarray, np.ndarray]]
 
 
 def cells_of_each(shapes: np.ndarray, low: np.ndarray, high: np.ndarray, cube: Cube) -> Cells:
-    """Return the pixels whose centres are in each geometry of a scene, between two corners, and the share of each, 1."""
+    """Return the pixels with centres in each geometry, between two corners of a scene, and their shares, 1."""
     found = []
     for shape, one, other in zip(shapes, low, high):
         cell, share = cells_by_centre(shape, one, other)
@@ -131,10 +123,7 @@ def cells_of_each(shapes: np.ndarray, low: np.ndarray, high: np.ndarray, cube: C
 
 
 def cells_by_area() -> Callable[[np.ndarray, np.ndarray, np.ndarray, Cube], Cells]:
-    """Return a function that returns the pixels of a scene in each geometry, and the share of each.
-
-    `MethodError` where exactextract is not installed.
-    """
+    """Return a function that finds pixels and shares in geometries; `MethodError` without exactextract."""
     try:
         from exactextract import exact_extract
         from exactextract.raster import NumPyRasterSource
@@ -296,8 +285,7 @@ def zonal(
 
 
 class Zones(NamedTuple):
-    """Names of zones with their further properties, titles of these, polygons each with the number of its zone, and
-    their system.
+    """Zones: names with further properties, the properties' titles, polygons with zone numbers, and their system.
 
     ``known`` are their shares of the grids of runs so far.
     """
@@ -390,7 +378,7 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
 
 
 def say_of_other_pixels(rows: Sequence[dict[str, Any]]) -> None:
-    """Warn where runs of zones of one size have values in fewer of their pixels than other runs, so that means are of other places."""
+    """Warn where runs have values in fewer pixels of a zone than other runs, so that means are of other places."""
     found: dict[tuple[str, int], dict[str, float]] = {}
     for row in rows:
         lacks = row["nodata"]
@@ -422,12 +410,9 @@ def say_what_is_outside(run: FinishedRun, names: Sequence[str], shares: ZoneShar
 def add_moments(
     weight: np.ndarray, first: np.ndarray, squares: np.ndarray, zone: np.ndarray, w: np.ndarray, value: np.ndarray
 ) -> None:
-    """Add weighted values (k,) of zones to sums (zones,): of weights, of values, and of squares about the mean of each
-    zone.
-
-    Two parts are put together by the distance of their means (Chan et al. 1983): the square of a large mean would swamp
-    the rest.
-    """
+    """Add weighted values (k,) to zones' sums (zones,): of weights, values, and squares about the zone's mean."""
+    # Parts are put together by the distance of their means (Chan et al. 1983): the square of a large mean would swamp
+    # the rest.
     own, total = (np.bincount(zone, each, len(weight)) for each in (w, w * value))
     mean = total / np.maximum(own, LEAST_WEIGHT)
     apart = mean - first / np.maximum(weight, LEAST_WEIGHT)
@@ -438,7 +423,7 @@ def add_moments(
 
 
 def summed(maps: dict[str, Cube], name: str, shares: ZoneShares | WholeScene, max_delta: float) -> dict[str, Any]:
-    """Return sums over the zones (zones, bands): weights, values, squares about their mean, noise, areas; read block by block."""
+    """Return zones' sums (zones, bands), read by block: weights, values, squares about the mean, noise, areas."""
     cube, zones = maps[name], len(shares.total)
     areas = areas_of_pixels(cube)
     keys = "weight", "first", "squares", "noise", "sigma", "without_sigma", "area", "held", "unproved", "rmse"

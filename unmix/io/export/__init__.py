@@ -1,4 +1,4 @@
-"""Convert finished maps to other formats: each is made from the complete ENVI work file and read back before that is deleted."""
+"""Convert finished maps to other formats: each is read back before the ENVI work file it was made from is deleted."""
 
 import importlib.util
 from collections.abc import Callable

@@ -18,7 +18,7 @@ STEP = 5000.0
 
 
 def known_system(cube: Cube) -> Any:
-    """Return a map's coordinate system as rasterio knows it; None where there is none, GDAL cannot read it, or rasterio is missing."""
+    """Return a map's coordinate system for rasterio; None where there is none, or rasterio cannot read it."""
     own = system_of(cube.fields)
     if not own:
         return None
@@ -45,10 +45,10 @@ def pyproj_here() -> Any:
 
 
 class Ground(NamedTuple):
-    """A function from a map's coordinates to longitude and latitude, rad, whether these are its coordinates, and its
-    ellipsoid.
+    """The conversion from map coordinates to longitude and latitude (rad), and the ellipsoid.
 
-    The ellipsoid's larger half axis, m, and its eccentricity.
+    ``is_in_degrees`` says whether the map's own coordinates are longitude and latitude; ``half_axis`` is the
+    semi-major axis, m.
     """
 
     place: Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -57,23 +57,20 @@ class Ground(NamedTuple):
     eccentricity: float
 
     def area_within(self, corners: np.ndarray) -> np.ndarray:
-        """Return the areas (n,) of figures, m², from the longitudes and latitudes (2, k, n) of their corners, in turn.
-
-        The ground between a corner's parallel and its pole (Snyder 1987, eq. 3-12) times the turn to the next corner is
-        exact for edges that are meridians and parallels; for others these are straight on Lambert's equal-area map
-        around the pole.
-        """
+        """Return the areas (n,) of polygons, m², from their corners' longitudes and latitudes (2, k, n), rad."""
         longitude, latitude = corners
         south = np.where(latitude.mean(axis=0) < 0, -1.0, 1.0)
         sines = south * np.sin(np.clip(latitude, -np.pi / 2, np.pi / 2))
         cap = self.authalic(np.ones(1)) - self.authalic(sines)
         other, turned = np.roll(cap, -1, axis=0), np.roll(longitude, -1, axis=0) - longitude
         turned -= 2 * np.pi * np.round(turned / (2 * np.pi))
+        # The area between a corner's parallel and its pole (Snyder 1987, eq. 3-12) times the turn to the next corner is
+        # exact for meridians and parallels; other edges are straight on Lambert's equal-area map around the pole.
         edges = (cap + other) * turned if self.is_in_degrees else 2 * np.sqrt(cap * other) * np.sin(turned)
         return np.asarray(np.abs(edges.sum(axis=0)) * self.half_axis**2 / 4)
 
     def authalic(self, sine: np.ndarray) -> np.ndarray:
-        """Return Snyder's q of the sines of latitudes: that of a pole less it grows as the ground from there to the pole."""
+        """Return Snyder's q of sines of latitudes: q(pole) − q is the area poleward, in a² / 2 per radian."""
         e = self.eccentricity
         return (1 - e**2) * (sine / (1 - (e * sine) ** 2) + (np.arctanh(e * sine) / e if e else sine))
 
@@ -96,10 +93,7 @@ def ground_of(system: str) -> Ground | None:
 
 
 def areas_of_pixels(cube: Cube) -> Callable[[slice], np.ndarray] | None:
-    """Return a function that returns the areas of the pixels of some lines (n, samples), m².
-
-    None where the map has no place on Earth, or its system has no area. A pixel without a place has none, 0.
-    """
+    """Return a function that returns pixel areas (n, samples) of lines, m²; None without a place on Earth."""
     transform, system = geotransform(cube.fields.get("map info", "")), system_of(cube.fields)
     ground = ground_of(system) if transform is not None and system else None
     if transform is None or ground is None:

@@ -88,7 +88,7 @@ def shortened(text: str) -> str:
 
 
 def map_by_name(fields: dict[str, str], lines: int, samples: int) -> dict[str, MapVariable]:
-    """Return the coordinate system and, where the map is not turned, the axes y and x; nothing where the header has no map."""
+    """Return the coordinate system and, for a map that is not rotated, the axes y and x; empty without a map."""
     transform = geotransform(fields.get("map info", ""))
     if transform is None:
         return {}
@@ -117,10 +117,7 @@ def length_unit(map_info: str) -> str:
 
 
 def system_of(fields: dict[str, str]) -> str:
-    """Return the WKT of a header, or that which GDAL derives from its map info.
-
-    Empty where GDAL cannot, or is not installed, and where the header names a server or a file.
-    """
+    """Return the WKT of a header, else the WKT that GDAL derives from its map info; empty where neither is usable."""
     own = " ".join(fields.get("coordinate system string", "").split())
     if own:
         return self_contained(own)

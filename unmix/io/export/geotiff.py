@@ -16,13 +16,7 @@ from .work import TILE, WorkMap, check_read_back, pieces_of, tags_of_bands
 
 
 def to_geotiff(work: WorkMap, out: Path) -> None:
-    """Write a tiled, compressed GeoTIFF; GDAL itself reads the map information of the work file.
-
-    Raises
-    ------
-    OutputError
-        Where the values read back differ from those written.
-    """
+    """Write a tiled, compressed GeoTIFF; GDAL itself reads the map information of the work file."""
     from ..formats.geotiff import gdal, settings
 
     rasterio = gdal()
@@ -76,16 +70,7 @@ def write_tags(target: Any, fields: dict[str, str], bands: int, header: Path) ->
 
 
 def to_cog(work: WorkMap, out: Path) -> None:
-    """Write a cloud-optimized GeoTIFF: tiles and overviews in the order in which they are read over a network.
-
-    Overviews are means, of numbers that name something the nearest. GDAL makes it of the work file, so that no other is
-    needed.
-
-    Raises
-    ------
-    OutputError
-        Where the values read back differ from those written.
-    """
+    """Write a cloud-optimized GeoTIFF; overviews are means, but nearest values where numbers name things."""
     from ..formats.geotiff import gdal, settings
 
     rasterio = gdal()

@@ -24,14 +24,7 @@ NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable."
 
 
 def to_hdf5(work: WorkMap, out: Path) -> None:
-    """Write HDF5 that follows the CF conventions for NetCDF-4: one variable (band, y, x), gzip, with band names and map
-    information.
-
-    Raises
-    ------
-    OutputError
-        Where the values read back differ from those written.
-    """
+    """Write HDF5 by the CF conventions for NetCDF-4: one gzip variable (band, y, x), band names and map information."""
     import h5py
 
     from ..formats.hdf5_write import new_hdf5
@@ -79,7 +72,7 @@ NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def to_zarr(work: WorkMap, out: Path) -> None:
-    """Write a store that is a folder; see `check_store` for errors. Its documents are consolidated, which saves requests."""
+    """Write a Zarr store as a folder, with consolidated metadata, which saves requests."""
     import zarr
     from zarr.storage import LocalStore, MemoryStore
 
@@ -119,7 +112,7 @@ def check_store(store: Any, work: WorkMap, out: Path) -> None:
 
 
 def chunks_and_documents(work: WorkMap, put: Callable[[str, Any], None]) -> dict[str, Any]:
-    """Put the chunks of an array (band, y, x), of a band and `TILE` lines and samples; return the rest: documents and coordinates."""
+    """Put the chunks of an array (band, y, x), each of one band; return the metadata documents and coordinates."""
     import zarr
     from zarr.codecs import ZstdCodec
     from zarr.storage import MemoryStore

@@ -32,14 +32,12 @@ def errors_of(out: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class WorkMap:
-    """A map that is complete in raw BIL, to be converted: its values are those of an open file, whatever has its name
-    by now.
+    """A complete map in raw BIL, to be converted: its values come from the open file, even if its path is replaced.
 
     Attributes
     ----------
     name : str
         One of `unmix.settings.maps`.
-    file : open file
     values : memory map (lines, bands, samples)
     text : str
         The header.
@@ -82,7 +80,7 @@ def pieces_of(values: np.ndarray) -> Iterator[tuple[int, slice, np.ndarray]]:
 
 
 def check_read_back(path: Path, values: np.ndarray, read: Callable[[int, slice], np.ndarray]) -> None:
-    """Raise `OutputError` where a converted map differs from its work file; ``read`` returns some lines of one of its bands."""
+    """Raise `OutputError` where a converted map differs from its work file; ``read`` takes a band and its lines."""
     for b, rows, piece in pieces_of(values):
         if not np.array_equal(read(b, rows), piece, equal_nan=True):
             raise OutputError(f"{path}: what was read back is not what was written; is the disk sound, and not full?")

@@ -13,12 +13,7 @@ from .matlab import Version73, open_variables
 
 
 def open_array(spec: str | Path, kinds: str = "fiu") -> Any:
-    """Open an array in a file: ``FILE.npy``, ``FILE.h5:/dataset`` or ``FILE.mat:NAME``; the name may be left out if
-    there is only one.
-
-    An array or h5py.Dataset, of one to three axes of numbers, of these ``kinds`` of NumPy's; its values are read when
-    it is sliced. `InputError` where it cannot be read, or it is not clear which array is meant.
-    """
+    """Open an array of 1 to 3 axes, ``FILE.npy``, ``FILE.h5:/dataset`` or ``FILE.mat:NAME``; slicing reads it."""
     path, name = Path(spec), ""
     if not path.exists() and ":" in str(spec):
         file, _, name = str(spec).rpartition(":")

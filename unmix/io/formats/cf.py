@@ -1,4 +1,4 @@
-"""Read what the attributes of arrays say of a cube by the CF conventions: HDF5, NetCDF, Zarr and xarray all come here."""
+"""Read what the attributes of arrays say about a cube by the CF conventions, for HDF5, NetCDF, Zarr and xarray."""
 
 import contextlib
 from collections import ChainMap
@@ -56,7 +56,7 @@ MOST_ROUNDING = 1e-6
 
 
 class Variable(NamedTuple):
-    """An array of a file, not read yet: its name within the file, the names of its axes (none where they have none), its attributes."""
+    """An array of a file, not read yet: its name, the names of its axes (empty where unnamed), its attributes."""
 
     name: str
     shape: tuple[int, ...]
@@ -80,7 +80,7 @@ class Variable(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """How stored numbers become values: the type that they are read as, and their limits and missing ones as they are stored."""
+    """The conversion from stored numbers to values: type, missing values and limits as stored, gain and offset."""
 
     dtype: np.dtype
     missing: tuple[float, ...]
@@ -116,7 +116,7 @@ def text_of(value: Any) -> str:
 
 
 def numbers_in(value: Any) -> np.ndarray | None:
-    """Return the numbers of an attribute: a number, a list of them, or a text with commas or spaces; None where it is no such."""
+    """Return the numbers of an attribute: a number, a list, or text with commas or spaces; None for anything else."""
     with contextlib.suppress(TypeError, ValueError):
         if value is None:
             return None
@@ -128,7 +128,7 @@ def numbers_in(value: Any) -> np.ndarray | None:
 
 
 def type_of_attribute(stored: np.dtype, attributes: Mapping[str, Any]) -> np.dtype:
-    """Return the type that stored numbers are read as, in native byte order: NetCDF's ``_Unsigned`` turns whole numbers into it."""
+    """Return the type that stored numbers are read as, in native byte order; ``_Unsigned`` changes whole numbers."""
     kind = {"true": "u", "false": "i"}.get(text_of(attributes.get("_Unsigned", "")).strip().lower())
     native = np.dtype(np.uint8) if stored.kind == "b" else np.dtype(stored).newbyteorder("=")
     return np.dtype(f"{kind}{native.itemsize}") if kind and native.kind in "iu" else native
@@ -137,13 +137,7 @@ def type_of_attribute(stored: np.dtype, attributes: Mapping[str, Any]) -> np.dty
 def packing_of(
     attributes: Mapping[str, Any], stored: np.dtype, bands: int, source: Path | str, problems: list[str]
 ) -> Packing:
-    """Return how the numbers of an array become values; ``problems`` gets what is ignored.
-
-    Raises
-    ------
-    CubeError
-        Where ``scale_factor`` is 0, or it or ``add_offset`` is no finite number.
-    """
+    """Return the conversion from an array's stored numbers to values; ``problems`` gets what is ignored."""
     dtype = type_of_attribute(stored, attributes)
     gain, offset = (
         of_each_band(attributes.get(name), bands, usual) for name, usual in (("scale_factor", 1.0), ("add_offset", 0.0))
@@ -184,12 +178,7 @@ def wrapped(number: float, dtype: np.dtype) -> float:
 def limits_of(
     attributes: Mapping[str, Any], dtype: np.dtype, is_turned: bool, gain: np.ndarray, offset: np.ndarray
 ) -> tuple[float, float]:
-    """Return the least and the largest stored number that is a value, by ``valid_range``, or ``valid_min`` and
-    ``valid_max``.
-
-    Limits are of the stored numbers, but of scaled ones where they are real and whole numbers are stored, as NetCDF has
-    it.
-    """
+    """Return the least and the largest valid stored number, by ``valid_range``, or ``valid_min`` and ``valid_max``."""
     said = [attributes.get("valid_min"), attributes.get("valid_max")]
     pair = numbers_in(attributes.get("valid_range"))
     if pair is not None and len(pair) == 2:
@@ -201,6 +190,7 @@ def limits_of(
         ends = [-np.inf if found[0] is None else float(found[0][0]), np.inf if found[1] is None else float(found[1][0])]
     ends = [usual if np.isnan(end) else end for end, usual in zip(ends, (-np.inf, np.inf))]
     is_scaled = bool(np.any(gain != 1.0) or np.any(offset != 0.0))
+    # By NetCDF's rules, real limits of whole stored numbers are in the unit of scaled values.
     if is_real and is_scaled and dtype.kind in "iu":
         if np.ptp(gain) or np.ptp(offset):  # each band would have limits of its own
             return -np.inf, np.inf
@@ -220,14 +210,7 @@ def holds_real(value: Any) -> bool:
 
 
 def set_values(cube: Cube, variables: Sequence[Variable], bands: Sequence[int]) -> None:
-    """Set nodata, gain, offset and screen of a cube by the attributes of the arrays that hold its bands, ``bands`` of
-    them each.
-
-    Raises
-    ------
-    CubeError
-        Where a scale is invalid, or some of the arrays are unsigned, others not.
-    """
+    """Set nodata, gain, offset and screen of a cube from its arrays' attributes; ``bands`` counts each array's."""
     every = []
     for variable, count in zip(variables, bands):
         every.append(packing_of(variable.attributes, variable.dtype, count, cube.path, cube.problems))
@@ -253,13 +236,10 @@ def set_values(cube: Cube, variables: Sequence[Variable], bands: Sequence[int]) 
 
 
 def roles(shape: Sequence[int], names: Sequence[str], attributes: Mapping[str, Any]) -> str:
-    """Return what each axis is, y, x, b, or 1 for one of length 1 that is none of them, by its name.
-
-    Empty where there are no lines or samples, or too many other axes. ``spatial:dimensions`` of GeoZarr goes first. An
-    axis of several times is none of bands.
-    """
+    """Return the role of each axis by its name: y, x, b, or 1 for length 1; empty where these are not clear."""
     if len(names) != len(shape):
         return ""
+    # GeoZarr's `spatial:dimensions` goes first. An axis of several times is never that of bands.
     spatial = attributes.get("spatial:dimensions")
     is_pair = isinstance(spatial, list) and len(spatial) == 2
     named = {str(name): axis for axis, name in zip("yx", spatial)} if is_pair and spatial is not None else {}
@@ -317,13 +297,10 @@ class Beside:
         return None
 
     def numbers(self, name: str) -> tuple[np.ndarray | None, str]:
-        """Return the numbers (bands,) of an array or an attribute, and its unit; None where it is of another size or
-        kind.
-
-        Bands that are arrays have no order but that of their names, so that only what each of them says is theirs.
-        """
+        """Return the numbers (bands,) of an array or attribute, and its unit; None for another size or kind."""
         bands = self.cube.bands
         if len(self.variables) > 1:
+            # Bands that are arrays are ordered only by their names, so each array's own attribute counts alone.
             each = [numbers_in(one.attributes.get(name)) for one in self.variables]
             is_known = all(one is not None and len(one) == 1 for one in each)
             return (np.array([one[0] for one in each if one is not None]) if is_known else None), ""
@@ -370,7 +347,7 @@ class Beside:
         return waves, widths if np.isfinite(widths).all() else None, "um"
 
     def names(self) -> list[str]:
-        """Return the names of the bands: texts of an array, of an attribute, or the names of the arrays that are bands."""
+        """Return the names of the bands: from an array, an attribute, or the names of the arrays that are bands."""
         if len(self.variables) > 1:
             return [one.name.rpartition("/")[2] for one in self.variables]
         for name in (self.axes.get("b", ""), *NAMES):

@@ -1,4 +1,4 @@
-"""Describe a cube by attributes and what lies beside it, with its place on a map by coordinates, ``grid_mapping`` or transforms."""
+"""Describe a cube by attributes and neighbours, with its map by coordinates, ``grid_mapping`` or a transform."""
 
 import contextlib
 import json
@@ -27,13 +27,7 @@ GEOGRAPHIC = "EPSG:4326"
 
 
 def describe(cube: Cube, beside: Beside, bands: Sequence[int], wavelengths: Variable | None = None) -> None:
-    """Add to a cube all that its attributes and the arrays beside it say; ``bands`` counts those of each of its arrays.
-
-    Raises
-    ------
-    CubeError
-        Where a scale is invalid, or the array of wavelengths that was named has another number of them.
-    """
+    """Add to a cube what its attributes and the arrays beside it say; ``bands`` counts the bands of each array."""
     set_values(cube, beside.variables, bands)
     names = beside.names()
     if len(names) == cube.bands and all(names):
@@ -65,7 +59,7 @@ class Place:
         self.mapping: Mapping[str, Any] = {} if mapping is None else mapping.attributes
 
     def fields(self) -> dict[str, str]:
-        """Return the map information, as fields of an ENVI header; nothing where there is none, or the map is turned."""
+        """Return the map information as ENVI header fields; empty where there is none, or the map is rotated."""
         near, path = self.beside.near, self.cube.path
         if geotransform(text_of(near.get("map_info", ""))) is not None or "geo_points" in near:  # our own maps
             names = {key: key.replace(" ", "_") for key in ("map info", "coordinate system string", "geo points")}
@@ -98,7 +92,7 @@ class Place:
         return place | ({"coordinate system string": plain_value(wkt)} if wkt else {})
 
     def transform(self) -> np.ndarray | None:
-        """Return the transform (x by sample, x by line, west, y by sample, y by line, north); None where there is none."""
+        """Return (x by sample, x by line, west, y by sample, y by line, north); None without a transform."""
         near = self.beside.near
         for name in ("spatial:transform", "proj:transform"):
             values = numbers_in(near.get(name))
@@ -117,7 +111,7 @@ class Place:
         return None if x is None or y is None else (x[0], y[0], x[1], y[1])
 
     def steps(self, role: str, length: int) -> tuple[float, float] | None:
-        """Return where an axis begins, at the edge of its first pixel, and its step, in metres or degrees; None where it is uneven."""
+        """Return an axis's start (outer edge) and step, in metres or degrees; None where the step is uneven."""
         array, centres = self.beside.array(self.beside.axes.get(role, "")), None
         with contextlib.suppress(Exception):  # a damaged neighbour is no fault of the cube's
             centres = None if array is None else array.numbers(length)
@@ -158,7 +152,7 @@ class Place:
 
 
 def wkt_of(system: str) -> str | None:
-    """Return the WKT of a coordinate system; of a code such as EPSG:32632, or of PROJJSON, by GDAL, or None where that is missing."""
+    """Return the WKT of a coordinate system; GDAL converts codes and PROJJSON, None where it cannot."""
     if not (re.fullmatch(r"[A-Za-z]+:\w+", system) or system.startswith("{")) or not self_contained(system):
         return system or None
     with contextlib.suppress(Exception):
@@ -174,7 +168,7 @@ def plain_value(value: Any) -> str:
 
 
 def map_info(system: str, west: float, north: float, across: float, down: float) -> str:
-    """Return ENVI's map info of a map whose upper left corner is at (west, north) and whose pixels are ``across`` by ``down``."""
+    """Return ENVI's map info for the upper left corner (west, north) and pixels of ``across`` by ``down``."""
     zone = re.search(r"UTM zone (\d+)([NS])|EPSG:32([67])(\d\d)\b", system)
     name = "Arbitrary"
     ending = "units=Meters"

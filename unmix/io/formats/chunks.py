@@ -1,4 +1,4 @@
-"""Decode the chunks of an HDF5 dataset by all cores; the HDF5 library decodes them one after the other, under one lock."""
+"""Decode the chunks of an HDF5 dataset on all cores; the HDF5 library decodes them one by one, under one lock."""
 
 import contextlib
 import functools
@@ -120,11 +120,8 @@ class Decoder:
         return None if chunk.byte_offset is None else (chunk.byte_offset, chunk.size)
 
     def stretches(self, wanted: Sequence[slice]) -> list[tuple[int, int]]:
-        """Return the stretches ``(offset, bytes)`` of the file that hold a part of the dataset; of further axes, all is
-        wanted.
-
-        A guess at worst: what is missing from it the library reads for itself.
-        """
+        """Return the byte ranges ``(offset, bytes)`` of a part of the dataset, with all of any further axes."""
+        # A guess at worst: the library itself reads whatever is missing from these ranges.
         slices = of_each_axis(wanted, self.shape)
         if self.is_chunked:
             places = (self.place_of(start) for start in starts_of(slices, self.steps))
@@ -152,12 +149,10 @@ class Decoder:
         return self.filters is not None and DEFLATE in self.filters and self.chunk_bytes >= WORTHWHILE
 
     def fill(self, wanted: Sequence[slice], out: np.ndarray) -> None:
-        """Fill ``out`` with a part of the dataset (of further axes, all), by all cores; errors as of `values`.
-
-        Small chunks are left to the library: our own calls for each took thirty times as long as it does.
-        """
+        """Fill ``out`` with a part of the dataset, with all of any further axes, on all cores."""
         part = of_each_axis(wanted, self.shape)
         if self.is_chunked and self.chunk_bytes < WORTHWHILE:
+            # Small chunks are left to the library: our own calls for each took thirty times as long.
             counts = [-(-(one.stop - one.start) // step) for one, step in zip(part, self.steps)]
             axis = int(np.argmax(counts))
             step = max(1, MOST_CHUNKS * counts[axis] // math.prod(counts)) * self.steps[axis]
@@ -170,7 +165,7 @@ class Decoder:
         in_threads(lambda start: self.place(start, part, out), starts_of(part, self.steps), TIMES * self.chunk_bytes)
 
     def place(self, start: Start, wanted: Sequence[slice], out: np.ndarray) -> None:
-        """Place what a chunk has of a part of the dataset, ``start:stop`` of each axis, into ``out``; errors as of `values`."""
+        """Copy the overlap of a chunk and a part of the dataset, ``start:stop`` of each axis, into ``out``."""
         values = self.values(start)
         lows = [max(at, one.start) for at, one in zip(start, wanted)]
         highs = [min(at + count, one.stop) for at, count, one in zip(start, values.shape, wanted)]
@@ -178,13 +173,7 @@ class Decoder:
         out[here] = values[tuple(slice(low - at, high - at) for low, high, at in zip(lows, highs, start))]
 
     def values(self, start: Start) -> np.ndarray:
-        """Return the values of a chunk, cut to the dataset.
-
-        Raises
-        ------
-        ValueError, deflate.error
-            Where a chunk is damaged; and whatever h5py raises.
-        """
+        """Return the values of a chunk, cut to the dataset; raise ValueError or deflate.error where it is damaged."""
         within = tuple(slice(at, min(at + step, length)) for at, step, length in zip(start, self.steps, self.shape))
         if self.filters is None:
             return np.asarray(self.data[within])
@@ -214,11 +203,7 @@ class Decoder:
 
 
 def in_threads(work: Callable[[Item], None], items: Iterable[Item], size: int) -> None:
-    """Call ``work(item)`` for each item by all cores, for as many at a time as `IN_FLIGHT` has room for; each takes
-    ``size`` bytes.
-
-    The first error is raised when none is under way any more.
-    """
+    """Call ``work(item)`` on all cores, within `IN_FLIGHT` at ``size`` bytes an item; errors wait for running calls."""
     most = max(1, min(2 * cores(), IN_FLIGHT // size))
     under_way: deque[Future[None]] = deque()
     try:
@@ -244,26 +229,21 @@ def inflated_chunk(packed: Any, size: int) -> bytes:
 
 
 def unshuffled(raw: Any, size: int) -> np.ndarray:
-    """Return values of ``size`` bytes of which all first bytes are stored first, then all second ones, …; as bytes.
-
-    Byte by byte, which runs at 3.6 GB/s; the transposed array as a whole at 0.6.
-    """
+    """Return the bytes of values of ``size`` bytes that are stored as all first bytes, then all second ones, …."""
     planes = np.frombuffer(raw, np.uint8).reshape(size, -1)
     values = np.empty((planes.shape[1], size), np.uint8)
+    # Byte by byte this runs at 3.6 GB/s; transposing the whole array at 0.6.
     for k in range(size):
         values[:, k] = planes[k]
     return values.reshape(-1)
 
 
 def filters_of(data: Any) -> tuple[int, ...] | None:
-    """Return the filters of a dataset's chunks, in the order of writing.
-
-    None where only the HDF5 library can decode a chunk: other filters or another order of them, checksums, integers
-    that use a part of their bits (seen: 12 of 16).
-    """
+    """Return the filters of a dataset's chunks, in write order; None where only the HDF5 library can decode them."""
     properties = data.id.get_create_plist()
     found = [properties.get_filter(i) for i in range(properties.get_nfilters())]
     filters = tuple(each[0] for each in found)
+    # Integers may use a part of their bits only (seen: 12 of 16).
     plain = data.id.get_type().equal(h5py.h5t.py_create(data.dtype))
     # Values are shuffled, not pieces of them.
     whole = all(each[2][:1] == (data.dtype.itemsize,) for each in found if each[0] == SHUFFLE)

@@ -1,4 +1,4 @@
-"""Find TIFF files that end too early, from what they say of themselves: their directory, and the place of their last block."""
+"""Find truncated TIFF files by the positions that they state: the directory and the last block."""
 
 import struct
 from pathlib import Path
@@ -19,7 +19,7 @@ def refuse_short(path: Path, needed: int) -> None:
 
 
 def directory_of(path: Path) -> int:
-    """Return the end of a TIFF's first directory, as far as its first bytes tell: TIFF 6.0 and BigTIFF; 0 for another file."""
+    """Return the least end of a TIFF's first directory, by its first bytes (TIFF 6.0, BigTIFF); 0 for other files."""
     try:
         with open_plain(path) as file:
             head = file.read(16)
@@ -34,7 +34,7 @@ def directory_of(path: Path) -> int:
 
 
 def end_of(source: Any, together: bool) -> int:
-    """Return the end of the last block of an open TIFF, whose bands may lie ``together``; 0 where that was never written."""
+    """Return the end of an open TIFF's last block, 0 if never written; ``together`` is for pixel-interleaved bands."""
     height, width = source.block_shapes[0]
     name = f"{(source.width - 1) // width}_{(source.height - 1) // height}"
     band = 1 if together else source.count

@@ -57,14 +57,7 @@ TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
 def find_header(path: Path) -> Path:
-    """Return the header of an ENVI cube, of which ``path`` is the header or the data file.
-
-    Raises
-    ------
-    CubeError
-        Where there is no header, or ``path`` is no regular file, of another format, or not the data of the header
-        beside it.
-    """
+    """Return the header of an ENVI cube from the path of its header or its data file."""
     if path.is_dir():
         raise CubeError(f"{path}: is a folder; name a cube's header or data file{cubes_within(path)}")
     if not path.is_file():
@@ -94,7 +87,7 @@ def find_header(path: Path) -> Path:
 
 
 def cubes_within(folder: Path) -> str:
-    """Return up to three files of a folder that are likely cubes, as text; an EnMAP product's, before its quality layers."""
+    """Return text that names up to three likely cubes of a folder, without quality layers of an EnMAP product."""
     names = sorted(entry.name for entry in folder.iterdir() if entry.suffix.lower() in (".hdr", *TIFF_EXTENSIONS, *HDF))
     found = [name for name in names if "SPECTRAL_IMAGE" in name.upper()] or names
     return f" in it, such as {', '.join(found[:3])}" if found else ""
@@ -110,15 +103,7 @@ def promised(fields: Mapping[str, str], header: Path) -> int:
 
 
 def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS, fields: Mapping[str, str] | None = None) -> Path:
-    """Return the data file of a header: its name without ``.hdr``, and with one of the usual extensions or none.
-
-    By the ``fields`` of the header a file with any other extension is found, too, if it has the promised size.
-
-    Raises
-    ------
-    CubeError
-        Where there is none, or more than one (which are listed).
-    """
+    """Return the data file of a header: a usual extension or, by ``fields``, any extension and the promised size."""
     stem = header.name[:-4]
     names = [stem + spelt for ending in endings for spelt in (ending, ending.upper())]
     candidates = [
@@ -139,7 +124,7 @@ def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS, fields: Mappi
 
 
 def of_its_size(header: Path, size: int) -> list[Path]:
-    """Return the files beside a header, of its stem, that have a size; `CubeError` where there are only others, which are named."""
+    """Return the files with a header's stem that have ``size`` bytes; `CubeError` where all have other sizes."""
     if isinstance(header, RemotePath):
         return []
     beside = [entry for entry in header.parent.iterdir() if entry.stem == header.stem and entry != header]
@@ -197,7 +182,7 @@ class EnviCube(Cube):
         announce(self.path, [(offset, size) for offset in offsets])
 
     def pieces(self, lines: slice) -> tuple[int, list[int]]:
-        """Return the stretches of the file that hold some lines, in order: the bytes of each, and the offsets at which they begin."""
+        """Return the bytes of each contiguous piece of the file that holds these lines, and their offsets."""
         line_bytes = self.samples * self.dtype.itemsize  # of one band
         n = lines.stop - lines.start
         if self.interleave == "bsq":
@@ -206,19 +191,7 @@ class EnviCube(Cube):
 
 
 def open_envi(path: Path) -> Cube:
-    """Open an ENVI cube by its header or its data file; read only the header. Where the data is a TIFF, open that.
-
-    Parameters
-    ----------
-    path : Path
-        Either file of the pair.
-
-    Raises
-    ------
-    CubeError
-        Where a file is missing or ambiguous, the header is no ENVI header or contradicts itself, the type is
-        unsupported, or the data file is too short.
-    """
+    """Open an ENVI cube by its header or its data file, also a TIFF behind a header; read only the header."""
     try:
         return open_pair(path)
     except OSError as error:
@@ -306,7 +279,8 @@ def open_tiff(data: Path) -> Cube:
 
 
 def unpack(data: Path, size: int) -> Any:
-    """Inflate the data into a scratch file; imported here, because `unmix.io.scratch` imports h5py, which ENVI files do not need."""
+    """Inflate the data into a scratch file."""
+    # Imported here, because `unmix.io.scratch` imports h5py, which ENVI files do not need.
     from ..scratch import gunzip
 
     return gunzip(data, size)

@@ -1,4 +1,4 @@
-"""Read GeoTIFF through rasterio (extra `geo`): plain files, files behind an ENVI header, and EnMAP L2A with its metadata."""
+"""Read GeoTIFF through rasterio (extra `geo`): plain files, files behind an ENVI header, EnMAP L2A with metadata."""
 
 import contextlib
 import functools
@@ -90,7 +90,7 @@ def settings() -> Any:
 
 @dataclass(eq=False)
 class OwnMask(Cube):
-    """The mask of a GeoTIFF as a cube of one band, which is 0 where there is nothing: its alpha bands, or the mask that it has."""
+    """The mask of a GeoTIFF as a cube of one band, 0 where there is no data: its alpha bands, else its own mask."""
 
     of: "GeoTiffCube"
     alphas: list[int]
@@ -145,7 +145,7 @@ class GeoTiffCube(Cube):
             raise CubeError(f"{self.path}: {place} cannot be read: {brief(error.__cause__ or error)}") from None
 
     def stretches(self, bands: list[int], window: Part) -> list[tuple[int, int]]:
-        """Return the stretches ``(offset, bytes)`` of the file that hold bands (from 1) of a window; as GDAL's tags say."""
+        """Return the byte ranges ``(offset, bytes)`` of bands (from 1) of a window, from GDAL's tags."""
         (top, bottom), (left, right) = window
         height, width = self.source.block_shapes[0]
         numbers = [1] if pixel_by_pixel(self.source) else bands
@@ -164,16 +164,12 @@ class GeoTiffCube(Cube):
         return found
 
     def decoded(self) -> Iterator[tuple[list[int], np.ndarray]]:
-        """Yield every tile once, in pieces of several: their places (band, line, sample) and values (bands, lines,
-        samples).
-
-        Pieces are whole rows of tiles, of several bands, as far as `LARGEST_PIECE` allows: GDAL decodes their tiles by
-        all cores, and they are written in few calls. 450 MB in tiles of 512 x 512 pixels took 6 to 8 s tile by tile,
-        now 1.6, or 3.1 with all bands of a pixel together.
-        """
+        """Yield every tile once, several together: their place (band, line, sample), values (bands, lines, samples)."""
         height, width = self.source.block_shapes[0]
         apart = not pixel_by_pixel(self.source)
         column = height * self.dtype.itemsize * (1 if apart else self.bands)
+        # Pieces are whole rows of tiles of several bands: GDAL decodes them on all cores. 450 MB in tiles of 512 x 512
+        # took 6 to 8 s tile by tile, now 1.6, or 3.1 with all bands of a pixel together.
         across = -(-self.samples // width)
         if column * self.samples > LARGEST_PIECE:
             across = max(1, LARGEST_PIECE // (column * width))
@@ -210,14 +206,7 @@ class GeoTiffCube(Cube):
 
 
 def open_geotiff(path: Path) -> GeoTiffCube:
-    """Open a GeoTIFF; read no pixel. An ENVI header or EnMAP's metadata beside it takes precedence over its own
-    metadata.
-
-    Raises
-    ------
-    CubeError
-        Where rasterio is missing, the file cannot be read, or the metadata beside it does not fit.
-    """
+    """Open a GeoTIFF; read no pixel. An ENVI header or EnMAP's metadata beside it replaces its own metadata."""
     rasterio = gdal()
     try:
         with settings():
@@ -234,7 +223,7 @@ def open_geotiff(path: Path) -> GeoTiffCube:
 
 
 def open_remote(path: RemotePath, name: str, mode: str = "rb", **_: Any) -> Any:
-    """Open a file on a server for GDAL by its last name; GDAL looks for twenty others beside it, which are not asked for."""
+    """Open a remote file for GDAL, and refuse the twenty neighbours that GDAL looks for without asking the server."""
     if os.path.basename(name) != path.name:
         raise FileNotFoundError(2, "not looked for", name)
     return path.open("rb", 0)
@@ -300,7 +289,7 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
 
 
 def alphas_of(path: Path, source: Any) -> list[int]:
-    """Return the numbers of the bands, from 1, that are called alpha, have no wavelength, and that no header beside counts."""
+    """Return the numbers (from 1) of alpha bands without wavelength; none where a header beside counts all bands."""
     found = [number for number, kind in zip(source.indexes, source.colorinterp) if kind.name == "alpha"]
     tags = {
         number: {key.lower() for key in (source.tags(number) | source.tags(number, ns="IMAGERY"))} for number in found
@@ -351,7 +340,7 @@ def add_own_metadata(cube: GeoTiffCube) -> None:
 
 
 def numbers_of(tags: list[dict[str, str]], key: str, gaps: bool = False) -> np.ndarray | None:
-    """Return the number of that key for every band, or None where a band has none; with ``gaps`` where none has, else NaN."""
+    """Return the number under a key for every band; None where one lacks it, NaN for those bands with ``gaps``."""
     try:
         has_gaps = gaps and any(key in words for words in tags)
         return np.array([float(words.get(key, "nan") if has_gaps else words[key]) for words in tags])
@@ -360,7 +349,7 @@ def numbers_of(tags: list[dict[str, str]], key: str, gaps: bool = False) -> np.n
 
 
 def envi_map_fields(cube: GeoTiffCube) -> dict[str, str]:
-    """Return the map information as fields of an ENVI header, which GDAL writes and reads back to show that nothing is lost."""
+    """Return the map as ENVI header fields, which GDAL writes and reads back to show that nothing is lost."""
     source = cube.source
     if source.crs is None and source.transform.is_identity:
         return geo_points(cube)
@@ -395,7 +384,7 @@ def geo_points(cube: GeoTiffCube) -> dict[str, str]:
 
 
 def envi_header(cube: GeoTiffCube) -> None:
-    """Apply an ENVI header beside the TIFF that declares its data a TIFF (seen: HySU); of another of its size, the wavelengths."""
+    """Apply an ENVI header that declares the TIFF its data (seen: HySU); from another header, only wavelengths."""
     header = header_beside(cube.path)
     if header is None:
         return

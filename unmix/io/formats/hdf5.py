@@ -1,4 +1,4 @@
-"""A cube in an HDF5 or NetCDF-4 file, and the functions that the readers of products (`unmix.io.formats.products`) share."""
+"""A cube in an HDF5 or NetCDF-4 file, and functions that the product readers (`unmix.io.formats.products`) share."""
 
 import contextlib
 import functools
@@ -30,7 +30,7 @@ STRAIGHT = ("yxb", "ybx", "byx")
 
 @dataclass
 class DatasetPart:
-    """Bands of a cube that lie in one dataset: ``take`` indexes its bands, in the cube's order; ``gain`` and ``offset`` scale them."""
+    """Bands of a cube in one dataset: ``take`` indexes them in the cube's order, ``gain`` and ``offset`` scale them."""
 
     data: Any  # h5py.Dataset
     take: np.ndarray
@@ -43,7 +43,7 @@ class DatasetPart:
         return Decoder.of(self.data)
 
     def fill(self, lines: slice, axis: int, filled: np.ndarray) -> None:
-        """Read lines, along that axis: chunks by all cores, or by the library at most `MOST_CHUNKS` of them at a time."""
+        """Read lines along ``axis``: chunks on all cores, or by the library, at most `MOST_CHUNKS` at a time."""
         data, decoder, before = self.data, self.decoder, (slice(None),) * axis
         filled = filled.view(decoder.dtype.newbyteorder("="))  # which HDF5 would clip where it is read as unsigned
         if decoder.is_worthwhile:
@@ -163,7 +163,7 @@ def chunks_across(data: Any, axis: int) -> int:
 
 
 def of_bands(cube: Hdf5Cube, values: Any, name: str) -> np.ndarray:
-    """Return an array or a dataset of one value a band as float64; `CubeError` for another count, checked before reading."""
+    """Return one float64 value for each band from an array or dataset; check the count before reading."""
     if np.size(values) != cube.bands:
         raise CubeError(f"{cube.path}: {np.size(values)} {name} for {cube.bands} bands")
     if isinstance(values, h5py.Dataset):
@@ -195,7 +195,7 @@ def attribute(thing: Any, name: str) -> float | None:
 
 
 class Attributes(Mapping[str, Any]):
-    """The attributes of a group or a dataset as numbers, arrays of them and texts; empty and damaged ones are not there."""
+    """The attributes of a group or dataset as numbers, arrays and texts, without empty and damaged ones."""
 
     def __init__(self, thing: Any) -> None:
         self.own = thing.attrs
@@ -219,7 +219,7 @@ class Attributes(Mapping[str, Any]):
 
 
 def dimensions_of_dataset(data: h5py.Dataset) -> list[str]:
-    """Return the names of a dataset's axes: of their dimension scales, or else their labels; empty where one has none."""
+    """Return the names of a dataset's axes, from dimension scales, else labels; empty where one has no name."""
     names = []
     with contextlib.suppress(Exception):  # damaged references
         if data.attrs.get("CLASS") == b"DIMENSION_SCALE" and data.ndim == 1:
@@ -234,7 +234,7 @@ def variable_in(data: h5py.Dataset) -> Variable:
 
 
 def axes_named(data: h5py.Dataset) -> str:
-    """Return the order of a cube's axes by their names, as `unmix.io.formats.cf.roles`; empty where they do not tell."""
+    """Return the order of a cube's axes by their names, as `unmix.io.formats.cf.roles`; empty where it is not clear."""
     known = roles(data.shape, dimensions_of_dataset(data), Attributes(data)) if data.ndim > 2 else ""
     return known if known.replace("1", "") in LAYOUTS else ""
 

@@ -110,19 +110,7 @@ class Target(io.RawIOBase):
 
 @contextlib.contextmanager
 def new_hdf5(path: Path, **settings: Any) -> Iterator[tuple[h5py.File, Target]]:
-    """Open an HDF5 file for writing; during long writes call the target's `check` often, to stop soon after an error.
-
-    Parameters
-    ----------
-    path : Path
-    **settings
-        Arguments of `h5py.File`, such as ``libver``.
-
-    Raises
-    ------
-    OSError
-        Where something could not be written, with the path; the file is then unusable.
-    """
+    """Open an HDF5 file for writing; call the target's `check` often, to stop soon after an error of the disk."""
     target = Target(path)
     try:
         with h5py.File(target, "w", **settings) as file:

@@ -1,5 +1,4 @@
-"""Read and write ENVI header text: ``key = value`` lines, with values in braces that may span lines, as found in real
-files.
+"""Read and write ENVI header text: ``key = value`` lines, with values in braces that may span lines.
 
 This is our own reader because `spectral` 0.25 splits a WKT at its commas, fails on a Latin-1 µ and requires a byte
 order; the two are compared in the tests on every header that `spectral` can read.
@@ -84,23 +83,7 @@ WAVELENGTH_IN_NAME = re.compile(
 
 
 def read_header(path: Path) -> dict[str, str]:
-    """Read an ENVI header.
-
-    Parameters
-    ----------
-    path : Path
-        The .hdr file.
-
-    Returns
-    -------
-    dict of str
-        Raw values by lower-case key; a value in braces is the text between them, with its line breaks.
-
-    Raises
-    ------
-    CubeError
-        Where the file cannot be read, is no ENVI header, or has a brace that is never closed.
-    """
+    """Return the raw values of an ENVI header by lower-case key, values in braces with their line breaks."""
     raw = read_small(path)
     try:
         text = raw.decode("utf-8-sig")
@@ -167,7 +150,7 @@ def words(fields: Mapping[str, str], key: str) -> list[str] | None:
 
 
 def numbers(fields: Mapping[str, str], key: str, count: int, path: Path) -> np.ndarray | None:
-    """Return a field as ``count`` float64 numbers, or None where it is absent; raise `CubeError` for another count or no numbers."""
+    """Return a field as ``count`` float64 numbers, None where it is absent; raise `CubeError` for another count."""
     texts = words(fields, key)
     if texts is None:
         return None
@@ -192,7 +175,7 @@ def number(fields: Mapping[str, str], key: str, path: Path) -> float | None:
 
 
 def nanometres(values: np.ndarray | None, units: str) -> np.ndarray | None:
-    """Return wavelengths in nm; where the unit is not known, they are micrometres if the least of them is below `SHORTEST`."""
+    """Return wavelengths in nm; without a known unit they are micrometres if the least is below `SHORTEST`."""
     if values is None:
         return None
     factor = TO_NANOMETRES.get(unit_in(units))
@@ -206,16 +189,13 @@ def guessed(values: np.ndarray) -> str:
 
 
 def unit_in(text: str) -> str:
-    """Return the unit that a text names, alone or in brackets, as ``Wavelength (nm)``; else the text itself, in lower
-    case.
-
-    A Raman shift is none of wavelengths: it counts from that of a laser, which is not said.
-    """
+    """Return the unit in a text, alone or in brackets as in ``Wavelength (nm)``; else the text in lower case."""
     plain = " ".join(
         text.lower().replace("\N{SUPERSCRIPT MINUS}\N{SUPERSCRIPT ONE}", "-1").replace("\N{MINUS SIGN}", "-").split()
     )
     parts = [plain, *re.findall(r"[(\[]\s*([^)\]]*?)\s*[)\]]", plain), re.sub(r"\s*[(\[].*", "", plain)]
     parts = [SHORT_UNITS.get(one, one) for one in parts]
+    # A Raman shift is no wavelength: it counts from the wavelength of a laser, which is not given.
     is_shift = "raman" in plain or "shift" in plain
     return next((one for one in parts if one in TO_NANOMETRES or one in RECIPROCAL), plain) if not is_shift else plain
 
@@ -223,16 +203,7 @@ def unit_in(text: str) -> str:
 def axis_in_nanometres(
     waves: np.ndarray | None, fwhm: np.ndarray | None, units: str, source: Path, problems: list[str]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return wavelengths and FWHM in nm, checked; whatever is ignored is reported in ``problems``.
-
-    Wavenumbers and frequencies are converted to wavelengths, which then descend; an index is not a wavelength. Without
-    a known unit the FWHM take the unit of the wavelengths, because their own values are always small.
-
-    Raises
-    ------
-    CubeError
-        Where a wavelength is not finite.
-    """
+    """Return checked wavelengths and FWHM in nm; ``problems`` gets what is ignored."""
     if waves is not None and not np.all(np.isfinite(waves)):
         raise CubeError(f"{source}: a wavelength is not finite")
     written, units = units.strip(), unit_in(units)
@@ -246,6 +217,7 @@ def axis_in_nanometres(
             problems.append(f"{source}: a {units} is not above 0; its wavelengths are ignored")
         return None, None
     if units not in TO_NANOMETRES and not is_reciprocal:
+        # FWHM take the unit of the wavelengths too, because their own values are always small.
         unit = "nm" if waves is None else guessed(waves)
         if waves is not None and units not in ("", "unknown"):
             problems.append(
@@ -267,21 +239,15 @@ def axis_in_nanometres(
 
 
 def is_no_axis(values: np.ndarray, units: str) -> bool:
-    """Return whether an axis holds no wavelengths: its unit is "index" or a Raman shift, or it has none, and the values
-    only count.
-
-    Real scenes with the unit "unknown" have wavelengths all the same, in µm (HySU) or nm.
-    """
+    """Return whether values are no wavelengths: the unit is "index" or a Raman shift, or unitless values only count."""
+    # Real scenes with the unit "unknown" have wavelengths all the same, in µm (HySU) or nm.
     counts = any(np.array_equal(values, np.arange(first, first + len(values))) for first in (0, 1))
     is_shift = "raman" in units or "shift" in units
     return units == "index" or is_shift or (units in ("", "unknown") and counts and len(values) > 1)
 
 
 def axis_in_names(fields: Mapping[str, str], bands: int) -> np.ndarray | None:
-    """Return the wavelengths (nm) in a header's band names, such as ``Band 12 (0.4567 Micrometers)`` or ``450.3 nm``.
-
-    None unless every name has exactly one, all are in the range PLAUSIBLE, and hardly any two are equal.
-    """
+    """Return the wavelengths (nm) in band names such as ``Band 12 (0.4567 Micrometers)``; None if any is unclear."""
     names = words(fields, "band names")
     if names is None or len(names) != bands:
         return None
@@ -296,7 +262,7 @@ def axis_in_names(fields: Mapping[str, str], bands: int) -> np.ndarray | None:
 
 
 def axis_fields(waves: np.ndarray | None, fwhm: np.ndarray | None = None) -> dict[str, Any]:
-    """Return the fields of a header for the wavelengths and FWHM of its bands, in nm, as far as they are known, without loss."""
+    """Return the header fields of wavelengths and FWHM in nm, as far as they are known, without loss of digits."""
     units = {} if waves is None else {"wavelength units": "Nanometers"}
     axes = {"wavelength": waves, "fwhm": fwhm}
     return units | {key: [repr(float(value)) for value in axis] for key, axis in axes.items() if axis is not None}
@@ -312,10 +278,7 @@ def image_header(
     interleave: str = "bil",
     big_endian: bool = False,
 ) -> str:
-    """Return the header of an image that begins its file, whose values are of ENVI's data type ``code``.
-
-    ``fields`` are all others, or replace these.
-    """
+    """Return the header of an image of ENVI data type ``code`` without offset; ``fields`` add to it or replace."""
     return format_header(
         {
             "description": description,
@@ -352,24 +315,20 @@ def format_header(fields: Mapping[str, str | int | Sequence[str]]) -> str:
 
 
 def clean(name: str) -> str:
-    """Return a name that is safe in an ENVI list and in every format: without commas, braces, line breaks or control characters."""
+    """Return a name that is safe in all formats: no commas, braces, line breaks or control characters."""
     words = " ".join(name.translate(IN_NAMES).split())
     return words if words.isprintable() else "".join(char for char in words if char.isprintable())
 
 
 def geotransform(map_info: str) -> tuple[float, float, float, float, float, float] | None:
-    """Return GDAL's geotransform of an ENVI map info: ``x = [0] + [1] sample + [2] line``, ``y = [3] + [4] sample + [5]
-    line``.
-
-    None where the map info is not understood. A rotation is in degrees; the tie point's pixel is counted along the
-    map's axes, as GDAL does.
-    """
+    """Return (a … f) of an ENVI map info, x = a + b sample + c line, y = d + e sample + f line; None if unclear."""
     entries = map_info.split(",")
     numbers = [leading_number(word) for word in entries[1:7]]
     if len(numbers) < 6 or None in numbers:
         return None
     sample, line, east, north, across, down = (number for number in numbers if number is not None)
     turns = [leading_number(word.partition("=")[2]) for word in entries if word.strip().lower().startswith("rotation")]
+    # A rotation is in degrees; as in GDAL, the tie point's pixel is counted along the map's axes.
     angle = math.radians((turns[0] if turns else 0.0) or 0.0)
     cos, sin = (math.cos(angle), math.sin(angle)) if angle else (1.0, 0.0)
     west, top = east - across * (sample - 1), north + down * (line - 1)
@@ -379,7 +338,7 @@ def geotransform(map_info: str) -> tuple[float, float, float, float, float, floa
 def centres_of(
     transform: tuple[float, float, float, float, float, float], lines: int, samples: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the coordinates of the pixels' centres down (lines,) and across (samples,) a map; None where it is turned."""
+    """Return the coordinates of pixel centres down (lines,) and across (samples,); None for a rotated map."""
     west, across, row_turn, north, column_turn, down = transform
     if row_turn != 0 or column_turn != 0:
         return None

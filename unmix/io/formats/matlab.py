@@ -1,5 +1,4 @@
-"""Read cubes in MATLAB files: version 5 (`unmix.io.formats.matlab5`), and version 7.3, which is HDF5 with reversed
-axes.
+"""Read cubes in MATLAB files: version 5 (`unmix.io.formats.matlab5`), and 7.3, which is HDF5 with reversed axes.
 
 A variable is one stream, column by column, so it is written once to a scratch file (BSQ), and read from there like any
 cube.
@@ -97,22 +96,7 @@ class Version73:
 def open_matlab(
     path: Path, dataset: str | None = None, wavelengths: str | None = None, size: tuple[int, int] | None = None
 ) -> MatlabCube:
-    """Open the cube of a MATLAB file: its one variable of three axes, or of two with ``nRow`` and ``nCol``.
-
-    Parameters
-    ----------
-    path : Path
-    dataset, wavelengths : str, optional
-        The names of the variables of the cube, which its axes in order may follow (``data:byx``), and of its
-        wavelengths.
-    size : (int, int), optional
-        Lines and samples of a variable of two axes, where the file does not say them.
-
-    Raises
-    ------
-    CubeError
-        Where the file cannot be read, or has no such variable, or more than one that could be meant; they are listed.
-    """
+    """Open the cube of a MATLAB file: ``dataset`` (as ``NAME`` or ``NAME:byx``), else the only candidate variable."""
     if isinstance(path, RemotePath):
         raise CubeError(f"{path}: MATLAB files are read from disks only; download it first")
     try:
@@ -192,7 +176,7 @@ def axes_of_variable(file: Version5 | Version73, stored: tuple[int, ...], wavele
 
 
 def find_cube(path: Path, shapes: Shapes, size: tuple[int, int] | None) -> str:
-    """Return the name of the one variable that is a cube; images of up to four bands do not count where there is another."""
+    """Return the name of the one variable that is a cube, rather one of more than four bands than another."""
     candidates = [name for name, shape in shapes.items() if len(shape) == 3]
     if len(candidates) > 1:
         candidates = [name for name in candidates if shapes[name][2] > 4] or candidates
@@ -218,7 +202,7 @@ def listed(shapes: Shapes) -> str:
 def shape_of_pixels(
     path: Path, file: Version5 | Version73, name: str, size: tuple[int, int] | None
 ) -> tuple[int, int, int]:
-    """Return (lines, samples, bands) of a variable (bands, pixels), or its transpose, of nRow x nCol pixels column by column."""
+    """Return (lines, samples, bands) of a variable (bands, pixels) or (pixels, bands), pixels column by column."""
     if size is None and not {ROWS, COLUMNS} <= set(file.shapes):
         raise CubeError(
             f"{path}: '{name}' has two axes, but there are no {ROWS} and {COLUMNS} to give its lines and samples"
@@ -269,7 +253,7 @@ def inflate_variable(path: Path, name: str, shape: tuple[int, int, int], axes: s
 
 
 def turned(planes: Iterator[np.ndarray], axes: str, dtype: np.dtype) -> Iterator[tuple[list[int], np.ndarray]]:
-    """Yield places (band, line, sample) and values (bands, lines, samples) of planes along the last of the axes, several together."""
+    """Yield (band, line, sample) and values (bands, lines, samples) of stacks of planes along the last axis."""
     from ..scratch import MOST_OF_A_STRIP
 
     first = 0

@@ -38,7 +38,7 @@ def refuse_large(path: Path, name: str, shape: tuple[int, ...]) -> None:
 
 
 class Stream:
-    """The bytes of a part of a file, inflated where they are compressed; a read returns exactly what is asked for, or raises."""
+    """The bytes of a part of a file, inflated where compressed; a read returns all bytes asked for, or raises."""
 
     def __init__(self, path: Path, file: IO[bytes], size: int, packed: bool) -> None:
         self.path, self.file, self.left = path, file, size
@@ -74,14 +74,14 @@ class Stream:
         return bytes(out)
 
     def end(self) -> None:
-        """Read packed data to its checksum; raise `CubeError` where it is another: a byte that changed inflates to other numbers."""
+        """Read packed data to its checksum; raise `CubeError` where data are damaged or end too early."""
         if self.inflater is not None:
             self.inflate(8)  # what fills up the last element, and no more
             if not self.inflater.eof:
                 raise CubeError(f"{self.path}: a variable ends too early, or its bytes are damaged")
 
     def tag(self, order: str) -> tuple[int, int, bytes | None]:
-        """Return the type and size of the next element, and its data where that is in the tag itself (at most 4 bytes)."""
+        """Return type and size of the next element, and its data if stored in the tag itself (at most 4 bytes)."""
         raw = self.read(8)
         first = int.from_bytes(raw[:4], "little" if order == "<" else "big")
         if first >> 16:
@@ -188,13 +188,7 @@ class Version5:
         return flags & 0xFF, shape, raw.decode("ascii", "replace"), bool(flags & COMPLEX)
 
     def numbers(self, name: str) -> tuple[Stream, np.dtype, int]:
-        """Return the stream of a variable's numbers, the type they are stored in, and how many there are.
-
-        Raises
-        ------
-        CubeError
-            Where it is complex, has more or fewer bytes than its shape needs, or stores whole numbers as reals.
-        """
+        """Return the stream of a variable's numbers, their stored type and their count."""
         variable = self.variables[name]
         if variable.complex:
             raise CubeError(f"{self.path}: '{name}' is complex; cubes and spectra are of real numbers")
@@ -240,7 +234,7 @@ class Version5:
             yield plane.reshape(second, first).T
 
     def texts(self, name: str) -> list[str]:
-        """Return the strings of a cell array, or the rows of a character array; raise `CubeError` where a cell holds anything else."""
+        """Return the strings of a cell array, or the rows of a character array; `CubeError` for other cells."""
         variable = self.variables[name]
         stream = self.stream(variable.place, variable.size, variable.packed)
         self.head_of(stream)

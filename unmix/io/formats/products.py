@@ -1,4 +1,4 @@
-"""Read products in HDF5 and NetCDF-4 files, as the data centres lay them out: one function for each, and a table of them."""
+"""Read the HDF5 and NetCDF-4 products of data centres: one function for each product, and a table of them."""
 
 import re
 from collections.abc import Callable
@@ -62,11 +62,9 @@ def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
 
 
 def outside_windows(cube: Hdf5Cube, root: h5py.Group) -> np.ndarray | None:
-    """Return which bands lie outside NEON's windows of water vapour; None where the file names no windows.
-
-    Their reflectance is noise of any size: with these bands in use the median misfit of NEON's sample is 50 % of a
-    pixel, without them 6 %.
-    """
+    """Return which bands lie outside NEON's water vapour windows, bool (bands,); None where none lies inside one."""
+    # Reflectance in the windows is noise of any size: with these bands in use the median misfit of NEON's sample is
+    # 50 % of a pixel, without them 6 %.
     good, windows = np.ones(cube.bands, bool), [name for name in NEON_WINDOWS if name in root.attrs]
     for name in windows:
         try:
@@ -132,7 +130,7 @@ def keep_names(cube: Hdf5Cube, names: Any) -> None:
 
 
 def emit_placement(file: h5py.File) -> Placement | None:
-    """Return EMIT's lookup table and the map information of its grid, or None where either is missing or not understood."""
+    """Return EMIT's lookup table and the map information of its grid; None where either is missing or unclear."""
     tables = [file.get(f"location/{name}") for name in ("glt_y", "glt_x")]
     try:
         transform = np.asarray(file.attrs.get("geotransform", ()), float).ravel()
@@ -174,10 +172,7 @@ def aviris3(file: h5py.File, path: Path) -> Hdf5Cube | None:
 
 
 def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
-    """Open PRISMA L2D: its VNIR and SWIR cubes (y, b, x) as one cube, each with ascending wavelengths.
-
-    Bands with a wavelength of 0 are left out; where the two overlap, the SWIR bands are marked bad.
-    """
+    """Open PRISMA L2D: VNIR and SWIR (y, b, x) as one cube, both by wavelength; SWIR bands in the overlap are bad."""
     fields = file.get("HDFEOS/SWATHS/PRS_L2D_HCO/Data Fields", {})
     if "VNIR_Cube" not in fields or "SWIR_Cube" not in fields:
         return None
@@ -230,7 +225,7 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
 
 
 def tanager(file: h5py.File, path: Path) -> Hdf5Cube | None:
-    """Open Tanager: ``/HDFEOS/{SWATHS,GRIDS}/HYP/Data Fields/…`` (b, y, x), with its metadata in the attributes of the cube."""
+    """Open Tanager: ``/HDFEOS/{SWATHS,GRIDS}/HYP/Data Fields/…`` (b, y, x), described by its own attributes."""
     for group in ("SWATHS", "GRIDS"):
         for name in ("surface_reflectance", "toa_radiance"):
             data = file.get(f"HDFEOS/{group}/HYP/Data Fields/{name}")
@@ -245,7 +240,7 @@ def tanager(file: h5py.File, path: Path) -> Hdf5Cube | None:
 
 
 def by_conventions(file: h5py.File, path: Path) -> Hdf5Cube | None:
-    """Open the one dataset whose axes have names, as xarray writes it, or unmix its maps; `CubeError` where there are several."""
+    """Open the one dataset whose axes have names, as xarray and unmix write it; `CubeError` where there are several."""
     found: list[h5py.Dataset] = []
 
     def visit(_: str, thing: Any) -> None:
@@ -389,17 +384,7 @@ NAMED = Kind(
 
 
 def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = None, date: str = "") -> Hdf5Cube:
-    """Open the cube of a product in `PRODUCTS`, or the dataset that is named (`unmix.io.open_cube`); read no pixel.
-
-    ``date`` is one of the times of a file with several (`unmix.io.formats.times`).
-
-    Raises
-    ------
-    CubeError
-        Where the file cannot be read, or is of no product in `PRODUCTS`; the message lists the cubes in it.
-    MethodError
-        Where ``wavelengths`` is given without ``dataset``, or the axes of ``dataset`` are not an order of y, x and b.
-    """
+    """Open the cube of a product in `PRODUCTS`, or ``dataset``, at one ``date`` if it has several; read no pixel."""
     if not isinstance(path, RemotePath):  # a child would not have the threads that fetch
         survives(path, lambda: open_in_process(path, dataset, wavelengths, date))
     return open_in_process(path, dataset, wavelengths, date)
@@ -440,7 +425,7 @@ def open_in_process(path: Path, dataset: str | None, wavelengths: str | None, da
 
 
 def dates_in(path: Path) -> list[str]:
-    """Return the dates of a file with several, of which each is a scene; empty for other files, and those that cannot be read."""
+    """Return the dates of a file with several scenes; empty for other files, also those that cannot be read."""
 
     def found() -> list[str]:
         with h5py.File(path, "r") as file:

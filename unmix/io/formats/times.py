@@ -1,4 +1,4 @@
-"""Scenes of one file with an axis of times, as data cubes of a site in NetCDF have it: ``FILE#DATE`` is that of one date."""
+"""Open one date, ``FILE#DATE``, of a file with a time axis, as NetCDF data cubes of a site have."""
 
 import datetime
 import functools
@@ -22,7 +22,7 @@ SINCE = re.compile(r"(second|minute|hour|day)s? since (\d{4}-\d\d?-\d\d?)(?:[T ]
 
 
 def cube_of_times(file: h5py.File, dataset: str | None) -> tuple[h5py.Dataset, str] | None:
-    """Return the dataset with a cube for each of several times, and the order of its axes, with 1 for times; None without one."""
+    """Return the one dataset with several times, and its order of axes, 1 for time; None where not exactly one has."""
     found: list[tuple[h5py.Dataset, str]] = []
 
     def visit(name: str, data: Any) -> None:
@@ -41,7 +41,7 @@ def cube_of_times(file: h5py.File, dataset: str | None) -> tuple[h5py.Dataset, s
 
 
 def dates_along(data: h5py.Dataset, axes: str) -> list[str]:
-    """Return the names of a stack's times: dates, with hours where they are needed; numbers from 0 where they are not understood."""
+    """Return the names of a stack's times: dates, with times of day if needed; numbers from 0 if unclear."""
     at = axes.index("1")
     name, count = dimensions_of_dataset(data)[at], data.shape[at]
     times = data.parent.get(name)
@@ -62,7 +62,7 @@ def pad(words: str) -> str:
 
 
 def at_date(file: h5py.File, path: Path, dataset: str | None, date: str, open_it: Any) -> Hdf5Cube:
-    """Return the cube of one date, which ``open_it(path, data, axes)`` describes; `CubeError` where there is no such date."""
+    """Return the cube of one date, described by ``open_it(path, data, axes)``; `CubeError` for an unknown date."""
     found = cube_of_times(file, dataset)
     if found is None:
         raise CubeError(f"{path}: has no dataset with a cube for each of several times, so it has no {brief(date)}")

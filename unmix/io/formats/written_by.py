@@ -29,7 +29,7 @@ WORDS = re.compile(r"\bby unmix\b|\bunmix synth\b")
 
 
 def says_unmix(path: Path) -> bool:
-    """Return whether a file says that unmix wrote it; False for a format that has no place for that, and where it cannot be read."""
+    """Return whether a file states that unmix wrote it; False where it is unreadable, or its format has no place."""
     says = SAYS.get(path.suffix.lower())
     if says is None or not (path.is_dir() if path.suffix.lower() == STORE else path.is_file()):
         return False

@@ -1,4 +1,4 @@
-"""Read scenes from object stores and web servers, and upload finished outputs: `RemotePath` stands where a `Path` does."""
+"""Read scenes from object stores and web servers, and upload finished outputs; `RemotePath` stands for a `Path`."""
 
 import os
 import re
@@ -14,26 +14,19 @@ URL = re.compile(r"(s3|https?):/|[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 def is_remote(name: str | os.PathLike[str]) -> bool:
-    """Return whether a name is a URL; those that can be read are ``s3://bucket/key``, ``https://host/path``, ``http://host/path``."""
+    """Return whether a name is a URL, also of a kind that cannot be read (s3, https and http can be)."""
     return isinstance(name, RemotePath) or URL.match(os.fspath(name)) is not None
 
 
 def located(name: str | os.PathLike[str]) -> Path:
-    """Return the path of a file on this machine, or the `RemotePath` of a URL.
-
-    Raises
-    ------
-    MethodError
-        Where a URL is of another kind, not well formed, or has a query or a password, which would be written into logs
-        and records.
-    """
+    """Return a local `Path`, or the `RemotePath` of a URL; `MethodError` for a URL with a query or password."""
     if isinstance(name, RemotePath) or not is_remote(name):
         return Path(name) if isinstance(name, str) else name if isinstance(name, Path) else Path(os.fspath(name))
     return RemotePath.of(os.fspath(name))
 
 
 def document_of(name: str | os.PathLike[str]) -> tuple[Path, str] | None:
-    """Return a document that may name a scene's files, and the name in it after ``#``, or ""; None for any other file."""
+    """Return a document that may name a scene's files, and the name in it after ``#`` or ""; None for other files."""
     found = DOCUMENT.fullmatch(os.fspath(name))
     return None if found is None or os.path.isdir(name) else (located(found[1]), found[2] or "")
 

@@ -18,18 +18,9 @@ PAGE, KEPT = 128 * 2**10, 32 * 2**20
 
 
 class Pages:
-    """The pages of an object; those that were read are kept a while. `holding` fetches many at once, for a library
-    reads one at a time.
+    """The pages of an object of one version; `holding` fetches many at once, since libraries read one at a time.
 
-    Parameters
-    ----------
-    path : RemotePath
-        Its version is pinned: what is read later is of this version, or a `CubeError`.
-
-    Raises
-    ------
-    OSError
-        Where there is no such file, or the server does not answer.
+    Raises `OSError` where there is no such file, or the server does not answer.
     """
 
     def __init__(self, path: RemotePath) -> None:
@@ -49,7 +40,7 @@ class Pages:
         return last - first
 
     def fill(self, parts: Sequence[tuple[np.ndarray, int]]) -> None:
-        """Fill arrays of bytes from offsets: by way of pages where many short ones lie close together, as in lines of a BSQ cube."""
+        """Fill byte arrays from offsets, via pages where many short ones lie close together, as lines of BSQ do."""
         numbers = {n for part, offset in parts for n in range(offset // PAGE, -(-(offset + len(part)) // PAGE))}
         few = len(numbers) * PAGE <= KEPT // 2
         if not few or max((len(part) for part, _ in parts), default=0) >= PAGE:

@@ -1,5 +1,4 @@
-"""Logins of web servers: a bearer token from the environment or a private file, or a password from ``.netrc``; each for
-its host alone.
+"""Logins of web servers, each for its host alone: a bearer token, or a password from ``.netrc``.
 
 They go into the headers of requests and nowhere else: no object that is stored, logged or sent to another process has
 one.
@@ -26,14 +25,7 @@ SENT: set[str] = set()
 
 
 def login_for(place: str) -> str:
-    """Return the header ``Authorization`` for ``https://host``, empty where there is no login, or it would not be
-    secret on the way.
-
-    Raises
-    ------
-    MethodError
-        Where a token has no host, cannot be a header, or others may read the file that it is in.
-    """
+    """Return the header ``Authorization`` for ``https://host``, "" without a login or where the way is not secret."""
     return found(place, *(os.environ.get(name, "") for name in (TOKEN, TOKEN_FILE, HOSTS, NETRC)))
 
 
@@ -84,7 +76,7 @@ def token_for(host: str) -> str:
 
 
 def private(path: Path) -> str:
-    """Return the text of a file that only this user may read; `MethodError`, without a word of it, where it is another file."""
+    """Return the text of a file that only this user may read; `MethodError` for any other, without its content."""
     try:
         # Without O_NONBLOCK opening a pipe would wait for somebody to write to it.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -98,7 +90,7 @@ def private(path: Path) -> str:
 
 
 def password_for(host: str) -> str:
-    """Return the header with user and password of a host in ``$NETRC`` or ``~/.netrc``; empty where it is not named there."""
+    """Return the header for a host's user and password in ``$NETRC`` or ``~/.netrc``; "" where it is not named."""
     path = Path(os.environ.get(NETRC) or os.path.expanduser("~/.netrc"))
     try:
         entries = netrc.netrc(path).hosts if path.is_file() else {}  # a pipe would be waited for

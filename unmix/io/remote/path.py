@@ -61,11 +61,8 @@ class Version:
         return {"last_modified": self.modified} if self.modified is not None else {"unversioned": True}
 
     def is_as(self, other: "Version") -> bool:
-        """Return whether the size is the same, and of ETag and time what both have: some servers send neither with a
-        part of a file.
-
-        An ETag that is weak in one answer may be strong in another.
-        """
+        """Return whether two versions have the same size and, where both state them, the same ETag and time."""
+        # Some servers send neither for a part of a file; an ETag may be weak in one answer and strong in another.
         tags = [None if one.etag is None else one.etag.removeprefix("W/") for one in (self, other)]
         marks = (tags, (self.modified, other.modified))
         return self.size == other.size and all(None in (a, b) or a == b for a, b in marks)
@@ -90,7 +87,7 @@ class RemotePath(PosixPath):
 
     @classmethod
     def of(cls, url: str) -> "RemotePath":
-        """Return the path of a URL; see `unmix.io.remote.located` for errors, which never repeat a password or a query."""
+        """Return the path of a URL; see `unmix.io.remote.located`. Errors never repeat a password or a query."""
         scheme, _, rest = url.partition(":")
         scheme, rest = scheme.lower(), rest.removeprefix("/").removeprefix("/")
         host, _, key = rest.partition("/")
@@ -125,19 +122,13 @@ class RemotePath(PosixPath):
 
     @property
     def key(self) -> str:
-        """Return the name within the bucket, or the host: there ``%20`` and the like are decoded, since a request encodes them."""
+        """Return the name within the bucket or host; on a host %20 is decoded, since a request encodes it."""
         name = "/".join(self.parts[2:])
         return name if self.parts[0] == "s3:" else unquote(name)
 
     @property
     def version(self) -> Version:
-        """Return the version of the object, which is asked for once.
-
-        Raises
-        ------
-        FileNotFoundError, OSError
-            Where there is none, or the server does not answer.
-        """
+        """Return the version of the object, asked for once; `OSError` where there is none, or no answer."""
         known: Version | None = getattr(self, "_version", None)
         if known is None:
             from .store import version_of_object
@@ -147,7 +138,7 @@ class RemotePath(PosixPath):
 
     @property
     def objects(self) -> tuple[str, ...]:
-        """Return the names of objects in this folder whose versions stand for its own; empty where it is no Zarr store."""
+        """Return the objects in this folder whose versions stand for it; empty where it is no Zarr store."""
         known = getattr(self, "_objects", None)
         is_store = any(part.endswith(ZARR) for part in self.parts[2:])
         return known if known is not None else ZARR_DOCUMENTS if is_store else ()
@@ -232,16 +223,14 @@ class RemotePath(PosixPath):
 
 
 def files_named(folder: Path, names: Iterable[str]) -> list[Path]:
-    """Return the files of a folder with one of these names, in upper or lower case; sorted.
-
-    A server may not list what it has, so all spellings in lower and upper case are asked for, at once.
-    """
+    """Return the files of a folder with one of these names, in upper or lower case; sorted where it is local."""
     wanted = list(names)
     if not isinstance(folder, RemotePath):
         lower = {name.lower() for name in wanted}
         return [folder / name for name in sorted(os.listdir(folder)) if name.lower() in lower]
     from .store import there
 
+    # A server may not list its files, so all spellings in lower and upper case are asked for at once.
     return list(there([folder / name for name in dict.fromkeys(wanted)]))
 
 

@@ -11,13 +11,7 @@ MOST_PARTS, SMALLEST_PART = 10_000, 5 * 2**20
 
 
 def upload(file: Path, path: RemotePath) -> None:
-    """Upload a file, whole or not at all.
-
-    Raises
-    ------
-    OutputError
-        Where the store refuses, fails for `PERSEVERANCE` seconds, or has another size of it afterwards.
-    """
+    """Upload a file, whole or not at all; `OutputError` where the store fails for `PERSEVERANCE` seconds."""
     import obstore
 
     try:
@@ -33,7 +27,7 @@ def upload(file: Path, path: RemotePath) -> None:
 
 
 def refuse_unwritable(folder: RemotePath, name: str) -> None:
-    """Raise `OutputError` where an object cannot be put under that name, read and deleted again; before hours of work."""
+    """Raise `OutputError`, before hours of work, where an object cannot be put, read and deleted under a name."""
     import obstore
 
     path = folder / name

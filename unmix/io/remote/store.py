@@ -67,7 +67,7 @@ def requests() -> ThreadPoolExecutor:
 
 
 def many_together(calls: Sequence[Callable[[], Answer]]) -> list[Answer]:
-    """Make several requests at once and return their answers; no request is under way any more when an error is raised."""
+    """Make several requests at once and return their answers; raise the first error when none is under way."""
     if len(calls) == 1:
         return [calls[0]()]
     under_way = [requests().submit(call) for call in calls]
@@ -79,16 +79,7 @@ def many_together(calls: Sequence[Callable[[], Answer]]) -> list[Answer]:
 
 @functools.cache
 def store_of(place: str, perseverance: int = PERSEVERANCE, login: str = "") -> "S3Store | HTTPStore":
-    """Return the client of ``s3://bucket``, with credentials from the environment as the AWS tools have them, or of
-    ``https://host``.
-
-    Raises
-    ------
-    CubeError
-        Where obstore is missing.
-    MethodError
-        Where the environment names a server that is no URL.
-    """
+    """Return the client of ``s3://bucket``, with credentials from AWS's variables, or of ``https://host``."""
     try:
         from obstore.store import HTTPStore, S3Store
     except ImportError:
@@ -147,11 +138,7 @@ def version_of_object(path: RemotePath) -> Version:
 
 
 def whole_object(path: RemotePath, most: int) -> bytes:
-    """Fetch a small object by one request, as servers answer it that make it when it is asked for; see `answer_to` for
-    errors.
-
-    `CubeError` where it has more than so many bytes, or the connection ends.
-    """
+    """Fetch an object of up to ``most`` bytes in one request, which servers answer that make it on demand."""
     import obstore
 
     answer, content = answer_to(obstore.get, path), bytearray()
@@ -168,15 +155,7 @@ def whole_object(path: RemotePath, most: int) -> bytes:
 
 
 def answer_to(ask: Callable[["S3Store | HTTPStore", str], Any], path: RemotePath) -> Any:
-    """Return the answer to a first question about an object: `obstore.head` or `obstore.get`.
-
-    Raises
-    ------
-    FileNotFoundError
-        Where it has none, or hides whether it has: stores answer 403 to who may read objects but not list them.
-    OSError
-        Where it does not answer, or wants other credentials.
-    """
+    """Return the answer of `obstore.head` or `obstore.get` for an object; FileNotFoundError where absent or hidden."""
     place = place_of(path)
     if not path.key:
         raise FileNotFoundError(2, "names no file, only where files are", str(path))
@@ -191,6 +170,7 @@ def answer_to(ask: Callable[["S3Store | HTTPStore", str], Any], path: RemotePath
         raise
     except (FileNotFoundError, PermissionDeniedError) as error:
         ANSWERED.add(place)
+        # Stores answer 403 to a client that may read objects but not list them.
         absent = f"no such file{' or bucket' if is_store else ''}"
         right = "these credentials give no right to read it" if is_store else wanted(place)
         raise FileNotFoundError(
@@ -209,7 +189,7 @@ class Unanswered(OSError):
 
 
 def first_answer(ask: Callable[["S3Store | HTTPStore", str], Any], path: RemotePath, place: str) -> Any:
-    """Ask for an object, for `FIRST_PERSEVERANCE` seconds where the server has not answered yet; errors are those of obstore."""
+    """Ask for an object; a server that has not answered yet has `FIRST_PERSEVERANCE` seconds. Errors are obstore's."""
     from obstore.exceptions import GenericError
 
     login = login_for(place)
@@ -244,7 +224,7 @@ def there(paths: Sequence[RemotePath]) -> list[RemotePath]:
 
 
 def reason(error: BaseException) -> str:
-    """Return why a request failed, on one line: the first of obstore's paragraphs, without what the server wrote for programs."""
+    """Return why a request failed, on one line: obstore's first paragraph without secrets, queries and markup."""
     text = str(error).partition("\n\n")[0]
     if ROLES in text:
         return (
@@ -259,13 +239,7 @@ def reason(error: BaseException) -> str:
 
 
 def fill(path: RemotePath, parts: Sequence[tuple[np.ndarray, int]]) -> None:
-    """Fill arrays of bytes from offsets of an object, many requests at a time.
-
-    Raises
-    ------
-    CubeError
-        Where the object is of another version by now, ends too early, or the server fails for `PERSEVERANCE` seconds.
-    """
+    """Fill byte arrays from offsets of an object, many requests at a time; `CubeError` where its version changed."""
     many_together(
         [
             functools.partial(fill_part, path, part[first : first + PIECE], offset + first)
@@ -284,12 +258,8 @@ class Broken(Exception):
 
 
 def fill_part(path: RemotePath, part: np.ndarray, offset: int) -> None:
-    """Fill one array: go on where a connection ended, and ask for less where the server says that it sends less. Errors
-    as of `fill`.
-
-    No clock runs for an answer as a whole, so that a slow line only takes long: the time that counts is since the last
-    bytes came.
-    """
+    """Fill one array; go on after a broken connection, and ask for less where the server sends less."""
+    # No clock runs for an answer as a whole, so a slow line only takes long; the time since the last bytes counts.
     done, most, futile, last = 0, len(part), 0, time.monotonic()
     while done < len(part):
         asked, came, trouble, has_broken = min(most, len(part) - done), 0, LESS, False
@@ -315,16 +285,7 @@ def fill_part(path: RemotePath, part: np.ndarray, offset: int) -> None:
 
 
 def answer_of(path: RemotePath, first: int, size: int) -> Iterator[bytes]:
-    """Ask for some bytes of an object, and yield them as they come.
-
-    Raises
-    ------
-    CubeError
-        Where the answer is not of the version that was opened, whatever conditions the server honours, or there is
-        none.
-    ShortAnswer, Broken
-        Where more can be had by asking again.
-    """
+    """Yield some bytes of an object as they come; ShortAnswer or Broken where asking again can give more."""
     import obstore
     from obstore import exceptions
 

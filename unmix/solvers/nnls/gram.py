@@ -1,5 +1,4 @@
-"""Search a system of few columns and many rows by its Gram matrix, on a CPU: a pass over the rows for each pair of
-columns is enough.
+"""Search a system of few columns and many rows by its Gram matrix, on a CPU, in one pass over the rows per column pair.
 
 The Cholesky factor R of AᵀA makes a system of as many rows as columns, ``|R x − d|² = |A x − b|²`` but for a constant,
 which is searched by QR as any other. R is as exact as AᵀA allows, so that x is refined by the residual of the system
@@ -46,7 +45,7 @@ def serves(m: int, n: int) -> bool:
 
 @compiled
 def factor_gram(gram, inside, lower):
-    """Write the Cholesky factor of a Gram matrix (n, n), of columns that are inside (n,), else 1; return whether it is regular."""
+    """Write the Cholesky factor of a Gram matrix (n, n), identity where ``inside`` is 0; return whether regular."""
     n, regular = gram.shape[0], True
     for i in range(n):
         for j in range(i + 1):
@@ -116,12 +115,8 @@ def refine(columns, b, s, left, x):
 
 @functools.cache
 def search_function() -> Any:
-    """Return ``search(columns, norms, b, start, square, work, left, reduction_buffer, x)``; it returns steps, −1 where
-    it declines.
-
-    ``columns`` (n, m) and ``norms`` (n,), 0 of columns that are not to enter, are as weighted; ``start`` is that of
-    `unmix.solvers.nnls.lawson_hanson_qr.nnls_function`, ``work`` its `Scratch` for (n, n), ``left`` (m,) scratch.
-    """
+    """Return the compiled search by the Gram matrix, which returns its steps, or −1 where it declines the system."""
+    # columns (n, m) and norms (n,) are weighted; norms are 0 for columns that must not enter; work is for (n, n).
     nnls = nnls_function(ALONE)
 
     @compiled

@@ -82,7 +82,7 @@ def scratch_shapes(m: int, n: int) -> SystemScratch:
 
 @functools.cache
 def dot_function(team: Team) -> Any:
-    """Return ``dot(u, v)``: a thread's part of the product of two vectors, of the elements that it writes elsewhere, too."""
+    """Return ``dot(u, v)``, a thread's part of a dot product, over the elements that it also writes elsewhere."""
     rank, size = team.rank, team.size
 
     @team.compile
@@ -104,7 +104,7 @@ def dot_function(team: Team) -> Any:
 
 @functools.cache
 def layout_function(team: Team) -> Any:
-    """Return ``lay_out(rows, roots, columns, norms)``: it transposes a matrix (m, n), times roots, and measures its columns."""
+    """Return ``lay_out(rows, roots, columns, norms)``, which writes a weighted transpose (n, m) and its norms."""
     rank, size, sync, dot_alone = team.rank, team.size, team.sync, dot_function(ALONE)
 
     @team.compile
@@ -125,28 +125,8 @@ def layout_function(team: Team) -> Any:
 
 @functools.cache
 def nnls_function(team: Team) -> Any:
-    """Return ``nnls``, which solves a system by the method described at the top of this file.
-
-    Parameters
-    ----------
-    team : Team
-        The threads that solve a system together. The other parameters are those of ``nnls``, in order.
-    A : Matrix
-    b : array (m,), float64
-        Times the roots of the weights.
-    start : array (n,) or (0,), uint8
-        1 for columns of the support that the search begins with.
-    work : Scratch
-    reduction_buffer : array, float64
-        Scratch for sums and maxima over the team; twice its size.
-    x : array (n,), float64
-        The result.
-
-    Returns
-    -------
-    int
-        Steps: columns that entered or left.
-    """
+    """Return ``nnls``, which writes the optimum to x (n,) and returns the number of columns that entered or left."""
+    # b (m,) is times the roots of the weights; start is (n,) or (0,); reduction_buffer has room for twice the team.
     rank, size, sync, total, best = team.rank, team.size, team.sync, team.total, team.best
     dot = dot_function(team)
 
@@ -178,7 +158,7 @@ def nnls_function(team: Team) -> Any:
 
     @team.compile
     def duals_of_left(A, work, dual):
-        """Compute the products of the weighted matrix's columns with ``left``, which this thread wrote as far as it reads it."""
+        """Write the products of the weighted columns with ``work.left`` to ``dual`` (n,)."""
         for j in range(rank(), dual.shape[0], size()):
             dual[j] = 0.0
         if A.roots.shape[0] > 0:
@@ -303,7 +283,7 @@ def nnls_function(team: Team) -> Any:
 
     @team.compile
     def descend(work, k, reduction_buffer):
-        """Move x to the least squares of the support, removing columns that would be negative; returns (columns left, removed)."""
+        """Move x to the least squares of the support without negative columns; return columns left and removed."""
         removed = 0
         while k > 0:
             for c in range(rank(), k, size()):
@@ -384,7 +364,7 @@ def nnls_function(team: Team) -> Any:
 
     @team.compile
     def begin_with(A, b, start, work, reduction_buffer):
-        """Enter the columns of a start, and remove those that would be negative; returns (columns in the support, steps)."""
+        """Enter the columns of a start, without those that would be negative; return the support's size and steps."""
         k, entered = 0, 0
         for j in range(start.shape[0]):
             if start[j] > 0 and work.state[j] == FREE and k < work.order.shape[0]:

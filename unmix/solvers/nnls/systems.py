@@ -1,4 +1,4 @@
-"""Solve and certify batches of systems by groups of threads of a CPU or a GPU; the systems share one matrix, or have one each."""
+"""Solve and certify batches of systems, with a matrix shared or one each, by groups of threads of a CPU or a GPU."""
 
 import functools
 from collections.abc import Mapping
@@ -37,10 +37,8 @@ ORDINARY = 64
 
 
 def block_for(count: int) -> tuple[int, int]:
-    """Return threads of a GPU's block, and blocks per multiprocessor, for a number of systems.
-
-    Many are solved by a warp each, whose threads have the least to wait for; few by four warps each.
-    """
+    """Return the threads of a GPU's block and the blocks per multiprocessor for a number of systems."""
+    # Many systems are solved by a warp each, whose threads wait least for each other; few by four warps each.
     return (32, 8) if count >= MANY_SYSTEMS else (128, 2)
 
 
@@ -106,13 +104,11 @@ _dot_alone = dot_function(ALONE)
 
 @inlined
 def product_of(U, i, j):
-    """Return the product of two columns at unit length; less of one with itself, so that none counts as less dependent
-    for rounding.
-
-    A Gram matrix whose entries are off by ε has eigenvalues that are off by at most kε for k columns.
-    """
+    """Return the product of two columns at unit length, less a bound of its rounding for a column with itself."""
     total = _dot_alone(U.columns[i], U.columns[j]) + U.constant * U.constant
     total /= U.norms[i] * U.norms[j]
+    # A Gram matrix whose entries are off by ε has eigenvalues off by at most kε for k columns: so rounding cannot make
+    # columns count as less dependent than they are.
     return total - MOST_COLUMNS * (U.columns.shape[1] + 8.0) * UNIT_ROUNDOFF if i == j else total
 
 
@@ -137,11 +133,7 @@ NEVER = -1e300
 
 @functools.cache
 def products_function(team: Team) -> Any:
-    """Return ``products(b, columns, allowed, e, reduction_buffer)``, which computes the residual and the duals of
-    ``e.answer``.
-
-    It returns the lengths of b and of the residual.
-    """
+    """Return ``products``, which writes the residual and duals of ``e.answer``, and returns |b| and |residual|."""
     rank, size, sync, total, dot = team.rank, team.size, team.sync, team.total, dot_function(team)
 
     @team.compile
@@ -168,11 +160,8 @@ def products_function(team: Team) -> Any:
 
 @functools.cache
 def judge_function(team: Team) -> Any:
-    """Return ``judge(systems, i, columns, sizes, e, face, reduction_buffer)``, which certifies system i.
-
-    ``columns`` (n, m) are its weighted columns, ``sizes`` (n,) their lengths, 0 of one that it may not use. Where no
-    bound of σ_min(A) proves a distance, the columns that the optimum may use do (`unmix.certificate.face_function`).
-    """
+    """Return ``judge``, which certifies system i from its weighted columns (n, m) and their lengths ``sizes`` (n,)."""
+    # A column that the system may not use has size 0. Where no bound of σ_min(A) proves a distance, the face does.
     rank, size, sync = team.rank, team.size, team.sync
     products, verdict, bound_on_face = products_function(team), verdict_function(ONE), face_function(team, product_of)
 
@@ -246,11 +235,9 @@ AFTER_PROOF = AFTER_SEARCH + len(Evidence._fields) + len(Face._fields)
 
 @functools.cache
 def solve_body(team: Team) -> Any:
-    """Return the body that solves each system, certifies it, or both.
-
-    Its scratch is columns (n, m) and norms (n,), if each system is laid out, and then the fields of `Scratch`,
-    `Evidence`, `Face`, `Square`, and of the `Scratch` of that.
-    """
+    """Return the body that lays out each system if needed, and solves it, certifies it, or both."""
+    # Its scratch: columns (n, m) and norms (n,) if laid out; then fields of SystemScratch, Evidence, Face and Square,
+    # and of the SystemScratch of the square system.
     lay_out, nnls, rank, size, sync = layout_function(team), nnls_function(team), team.rank, team.size, team.sync
     judge, search_by_gram = judge_function(team), gram.search_function()
 
@@ -310,20 +297,14 @@ def solve_body(team: Team) -> Any:
 
 
 def laid_out(A: np.ndarray) -> np.ndarray:
-    """Return an array of three axes as float64 in C order, with the strides of its shape also along axes of length 1.
-
-    (Such an array is copied to a GPU as a whole; any other one element by element: 0.7 s for 2 MiB.)
-    """
+    """Return an array of three axes as float64 in C order, with its shape's strides even along axes of length 1."""
+    # An array with other strides is copied to a GPU element by element: 0.7 s for 2 MiB.
     contiguous = (8 * A.shape[1] * A.shape[2], 8 * A.shape[2], 8)
     return A if A.dtype == np.float64 and A.strides == contiguous else np.array(A, np.float64, order="C", copy=True)
 
 
 def near_one(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return matrices (..., m, n) with columns over powers of 2, and their exponents (..., n): no square then leaves
-    float64's range.
-
-    Columns of an ordinary size are left as they are, with exponents of 0.
-    """
+    """Return matrices (..., m, n), columns over powers of 2 where squares may overflow, and exponents (..., n)."""
     exponents = np.frexp(np.maximum(A.max(axis=-2), -A.min(axis=-2)))[1]
     exponents = np.where(np.abs(exponents) > ORDINARY, exponents, 0)
     return (np.ldexp(A, -exponents[..., None, :]) if exponents.any() else A), exponents
@@ -373,18 +354,7 @@ class SystemEngine:
         self.matrix = tuple(map(groups.put, (rows, columns, shared_gram, norms)))
 
     def solve(self, B: np.ndarray, own: Mapping[str, np.ndarray], answers: dict[str, np.ndarray]) -> None:
-        """Solve and certify a batch.
-
-        Parameters
-        ----------
-        B : array (N, m), float64
-            Times the square roots of the weights.
-        own : dict of arrays
-            ``which``, ``roots``, ``allowed`` and ``start`` of `Systems`, of those that systems have; without ``which``
-            they have the one matrix, or one each.
-        answers : dict of arrays
-            ``x`` (N, n), ``rmse``, ``kappa`` and ``delta`` (N, 1) float64, ``steps`` (N,) int32; filled.
-        """
+        """Solve and certify B (N, m), times the weights' roots, with ``own`` as in `Systems`; fill ``answers``."""
         self.run(B, own, answers)
 
     def search(self, B: np.ndarray, own: Mapping[str, np.ndarray], answers: dict[str, np.ndarray]) -> None:
@@ -427,7 +397,7 @@ class SystemEngine:
         judges: bool = True,
         sum_to_one: bool = False,
     ) -> None:
-        """Solve N systems whose ``matrix`` (as the attribute) and ``arrays``, from ``which`` of `Systems` on, the groups have."""
+        """Enqueue N systems, whose ``matrix`` and ``arrays`` (`Systems` from ``which`` on) the groups already hold."""
         _, m, n = self.shape
         systems = Systems(*matrix, self.each, searches, judges, sum_to_one, self.curvature, *arrays)
         each = n if self.each else 0

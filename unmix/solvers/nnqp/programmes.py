@@ -92,20 +92,7 @@ class StepEngine:
         self.Q, self.H = groups.put(matrix), groups.put(H)
 
     def advance(self, X: np.ndarray, todo: np.ndarray, count: int) -> np.ndarray:
-        """Make ``count`` steps of some systems; X is changed in place.
-
-        Parameters
-        ----------
-        X : array (N, n), float64
-        todo : array of int
-            The systems that make steps.
-        count : int
-
-        Returns
-        -------
-        array (len(todo),), float64
-            The cost before the last step.
-        """
+        """Make ``count`` steps of the systems ``todo`` on X (N, n) in place; return costs before the last."""
         alive, counts = np.zeros(X.shape, np.int64), np.zeros(len(X), np.int64)
         for i in todo:
             support = np.flatnonzero(X[i] > 0.0)

@@ -1,9 +1,9 @@
-"""Multiplicative updates for ``min ½ xᵀQx + hᵀx`` over x ≥ 0 (Sha, Lin, Saul and Lee 2007), on a CPU thread or a GPU
-block.
+"""Multiplicative updates for ``min ½ xᵀQx + hᵀx`` over x ≥ 0 (Sha et al. 2007), on a CPU thread or a GPU block.
 
 ``x_i ← x_i (h⁻_i + (Q⁻x)_i) / (h⁺_i + (Q⁺x)_i)`` with ``v⁺ = max(v, 0)``, ``v⁻ = max(−v, 0)``: nothing is factored,
 only products with Q are computed, and the cost never rises. Entries approach zero but do not reach it: those below 1e-7
-of the largest are set to zero, and left out of all products from then on (75 to 95 % of them in the paper).
+of the largest are set to zero, and left out of all products from then on (75 to 95 % of them in the paper of Sha, Lin,
+Saul and Lee).
 """
 
 import functools
@@ -30,7 +30,7 @@ class Sparse(NamedTuple):
 
 
 def dense_parts(team: Team) -> Any:
-    """Return ``parts(Q, x, alive, k, plus, minus)``: Q⁺x and Q⁻x at the places ``alive[:k]``, stored contiguously; Q is `Dense`."""
+    """Return ``parts``, which writes Q⁺x and Q⁻x at the places ``alive[:k]`` of a `Dense` Q, stored contiguously."""
     rank, size, sync = team.rank, team.size, team.sync
 
     @team.compile
@@ -75,33 +75,8 @@ PARTS = {"dense": dense_parts, "sparse": sparse_parts}
 
 @functools.cache
 def updates_function(team: Team, kind: str) -> Any:
-    """Return ``update``, which makes some steps.
-
-    Parameters
-    ----------
-    team : Team
-        The threads that work on a system together.
-    kind : {"dense", "sparse"}
-        Type of Q. The other parameters are those of ``update``, in order.
-    Q : Dense or Sparse
-    h, x : arrays (n,), float64
-        The linear term; the iterate, positive or zero, which is updated in place.
-    alive : array of int
-        Its first k entries are the places where x is not zero.
-    k : int
-        The number of these places.
-    plus, minus : arrays (n,), float64
-        Scratch.
-    count : int
-        Steps, at least 1.
-    reduction_buffer : array, float64
-        Scratch for sums and maxima over the team.
-
-    Returns
-    -------
-    float
-        The cost before the last step, Σ x_i (½ (Qx)_i + h_i), for which that step has the products anyway.
-    """
+    """Return ``update``, which makes ``count`` ≥ 1 steps of x (n,) in place; it returns the cost before the last."""
+    # alive[:k] are the places where x is not 0. The cost is Σ x_i (½ (Qx)_i + h_i): the step has these products anyway.
     rank, size, sync, total, best = team.rank, team.size, team.sync, team.total, team.best
     parts = PARTS[kind](team)
 

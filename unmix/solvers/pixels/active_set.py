@@ -61,7 +61,7 @@ def index_of_entries(m: int) -> np.ndarray:
 
 @functools.cache
 def start_function(ops: Width) -> Any:
-    """Return ``start``, which fills the tableau of an empty support or, for the sum to one, of the best single endmember."""
+    """Return ``start``, which fills the tableau of an empty support or, under Σa = 1, of the best single endmember."""
     width, load, store, select, broadcast = ops.width, ops.load, ops.store, ops.select, ops.broadcast
 
     @compiled
@@ -122,13 +122,9 @@ def start_function(ops: Width) -> Any:
 
 @functools.cache
 def choose_function(ops: Width) -> Any:
-    """Return ``choose``, which writes the next step of each lane into ``chosen``: index, sign and reach.
-
-    The sign is 1 where the column enters, −1 where it leaves and 0 where the lane is done; the reach is the share of
-    the way from ``A`` to the optimum on the support that stays feasible. Lawson-Hanson: of the support's abundances
-    that are not positive at the optimum, the first to become zero on the way there leaves; if all are positive, the
-    column with the largest dual above the tolerance enters. Ties go to the lowest index.
-    """
+    """Return ``choose``, which writes each lane's step to ``chosen``: index, sign (1 enters, −1 leaves) and reach."""
+    # Lawson-Hanson: the first abundance to reach zero on the way to the support's optimum leaves; if all stay positive,
+    # the column with the largest dual above the tolerance enters. Ties: the lowest index. Sign 0: the lane is done.
     load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
 
     @compiled
@@ -162,7 +158,7 @@ def choose_function(ops: Width) -> Any:
 
 @functools.cache
 def collect_function(ops: Width) -> Any:
-    """Return ``collect``, which copies the row that each lane is to sweep into ``pivot``; no branch depends on a lane."""
+    """Return ``collect``, which copies each lane's row to sweep into ``pivot``, without branches on lanes."""
     width = ops.width
 
     @compiled
@@ -178,15 +174,10 @@ def collect_function(ops: Width) -> Any:
 
 @compiled
 def exchange(tableau, s, p):
-    """Let a column of lane s leave for the one that is to enter but depends on the support; return the latter, or −1 if
-    none should.
-
-    The entering column is a combination of the support, whose coefficients the pivot row holds. As much of it is added
-    as of that combination can be taken away with all abundances positive; the column whose abundance is used up leaves,
-    and after that the other no longer depends on the support. To bar it instead, which is right for an exact
-    dependence, leaves pixels at the wrong one of two spectra that are alike: half of those that contain either, at
-    cond(E) = 1e8.
-    """
+    """Let a column of lane s leave for a dependent one that is to enter; return the latter, or −1 if none leaves."""
+    # The entering column is a combination of the support, with the coefficients of the pivot row: it grows, at the cost
+    # of the combination, until an abundance is used up, whose column leaves. To bar it instead (right for an exact
+    # dependence) leaves half the pixels that contain one of two like spectra at the wrong one, at cond(E) = 1e8.
     j = int(tableau.chosen[0, s])
     leaving, step = -1, np.inf
     for i in range(p):  # from the optimum on the support, which is positive
@@ -214,10 +205,7 @@ def exchange(tableau, s, p):
 
 @functools.cache
 def move_function(ops: Width) -> Any:
-    """Return ``move``, which updates the feasible point and the states for the step that each lane takes.
-
-    Lanes in ``held`` keep the feasible point that `exchange` has set.
-    """
+    """Return ``move``, which updates states and feasible points for each lane's step; ``held`` lanes keep theirs."""
     load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
 
     @compiled
@@ -265,13 +253,8 @@ def sweep_function(ops: Width) -> Any:
 
 @functools.cache
 def pivots_function(ops: Width) -> Any:
-    """Return ``pivots``, which searches all lanes in ``alive``, with bounds on steps and exchanges; it returns the
-    steps.
-
-    A column with a pivot of at most ``near`` is exchanged for another one, if that comes first.
-
-    The last row of T then holds the optimum on each lane's support, and ``state`` the support.
-    """
+    """Return ``pivots``, which searches the lanes ``alive``, leaves optima in T's last row, and returns steps."""
+    # A column with a pivot of at most `near` is exchanged for another one, if that one is used up first.
     load, store, select, any_lane, broadcast = ops.load, ops.store, ops.select, ops.any_lane, ops.broadcast
     choose, collect = choose_function(ops), collect_function(ops)
     move, sweep, width = move_function(ops), sweep_function(ops), ops.width
@@ -344,7 +327,7 @@ def exchanges_of(plan, most_steps):
 
 @functools.cache
 def search_function(ops: Width) -> Any:
-    """Return ``search(plan, tile)``, which writes the abundances of all lanes into ``tile.A`` and their pivots into ``tile.steps``."""
+    """Return ``search(plan, tile)``, which writes abundances into ``tile.A`` and pivots into ``tile.steps``."""
     load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
     start, pivots = start_function(ops), pivots_function(ops)
 

@@ -137,7 +137,7 @@ def back_substitute(T, x, support, k):
 
 @compiled
 def factor(exact, work):
-    """Compute the Cholesky factor of the passive columns' Gram matrix; returns their number, or −1 if they are dependent."""
+    """Compute the Cholesky factor of the passive columns' Gram matrix; return their number, or −1 if dependent."""
     k = 0
     for j in range(work.state.shape[0]):
         if work.state[j] == PASSIVE:
@@ -187,7 +187,7 @@ def solve_extended(exact, work):
 
 @compiled
 def leaving_column(work, k):
-    """Move the feasible point towards ``work.x`` until a column becomes zero; returns that column, or −1 if ``work.x`` is reached."""
+    """Move ``work.a`` towards ``work.x`` until a column becomes zero; return this column, or −1 if x is reached."""
     reach = 1.0
     leaving = -1
     for i in range(k):
@@ -234,13 +234,9 @@ _bound_on_face = face_function(ALONE)
 
 @compiled
 def search(exact, work, size, left):
-    """Find the optimum from ``work.f`` and the support in ``work.state``, with ``work.a`` a feasible point on it.
-
-    ``size`` is |y|, ``left`` the residual's length in float64. The optimum is left in ``work.x``. Returns the steps
-    taken, and a bound of the distance from the first halves of ``work.x`` to the optimum: the remaining gradient over
-    the curvature, as in `unmix.certificate`, with the rounding of double-double instead of float64's. The bound is
-    infinite if the columns are dependent or an abundance is negative.
-    """
+    """Write the optimum to ``work.x``, from a feasible ``work.a``; return steps and a bound of x's distance to it."""
+    # size is |y|, left the residual's length in float64. The bound is the remaining gradient over the curvature, as in
+    # unmix.certificate with double-double rounding; infinite if columns are dependent or an abundance is negative.
     L, p = exact.E.shape
     unit = (float(L * L) + 16.0 * (p + 4.0)) * OPERATION_ROUNDING
     steps = 0
@@ -370,22 +366,8 @@ def prover() -> Any:
 
 
 def prove_pixels(raw: np.ndarray, stored: Stored, plan: Any, exact: Exact, results: Results) -> None:
-    """Solve and certify pixels again, in place.
-
-    Parameters
-    ----------
-    raw : array (1, n, bands)
-        Pixels as stored.
-    stored : Stored
-        Scaling to spectra, with the shift of the run.
-    plan : Plan
-        The run's data in float64, for the certificate.
-    exact : Exact
-        The same endmembers in double-double, for the search.
-    results : Results
-        One line of n samples. ``abundance`` holds the abundances from which the search starts; every field is
-        overwritten.
-    """
+    """Solve and certify stored pixels (1, n, bands) again in double-double, from the abundances in ``results``."""
+    # plan is the run's in float64, for the certificate; exact the same endmembers, for the search. All results change.
     L, p = plan.E.shape
     tile = Tile(*(np.empty((rows, WIDE.width)) for rows in tile_rows(L, p, "")))
     unshifted = stored._replace(shift=stored.shift[:0])

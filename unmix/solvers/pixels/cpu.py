@@ -110,7 +110,7 @@ def leave_residual(E, tile, results, line, first, count):
 
 
 class Stages(NamedTuple):
-    """Addresses of the functions from a tile's pixels to certified abundances, which are compiled apart: most solvers share two."""
+    """Addresses of the compiled functions of a tile's stages; most solvers share ``prepare`` and ``prove``."""
 
     prepare: Any
     search: Any
@@ -139,7 +139,7 @@ def solve_runs(start, stop, left, block, stored, outputs, stages, plan, tile, wo
 
 
 class TileSearch:
-    """A solver of `unmix.solvers.pixels.tile.SEARCH`, compiled, and the scratch of threads, which is kept for its table of supports."""
+    """A compiled solver of `unmix.solvers.pixels.tile.SEARCH`, with idle scratch, kept for its table of supports."""
 
     def __init__(self, solver: str, plan: Plan, in_scene: bool = True) -> None:
         self.solver, self.plan, self.in_scene = solver, plan, in_scene
@@ -159,7 +159,7 @@ class TileSearch:
         return new_tile(L, p, self.solver), work, new_face(p)
 
     def stages_for(self, outputs: ResultRows, results: Results, tile: Tile) -> Stages:
-        """Return the stages, with what writes results of these types, whose address is looked up once: threads ask often."""
+        """Return the stages with the writer for the types of these results; its address is looked up once."""
         has_residual = len(results.residual) > 0
         kinds = has_residual, *((values.dtype.type, values.flags["C"]) for values in results)
         if kinds not in self.stages_by_kinds:
@@ -184,14 +184,9 @@ class TileSearch:
 def range_solver(
     interleave: str, solver: str, stored: Stored, plan: Plan, in_scene: bool = True, compiles_all: bool = False
 ) -> Callable[[int, int, np.ndarray, Results], None]:
-    """Return ``solve(start, stop, raw, results)``: it solves runs ``start`` to ``stop`` of a block, counted along its
-    lines.
-
-    ``raw`` is the block as stored: (lines, samples, bands), (lines, bands, samples) or (bands, lines, samples). Runs
-    that a search by support leaves are solved by the one that `BY_SUPPORT` names, which is compiled when it is needed,
-    or at the first call. Only runs ``in_scene`` are left because that is faster: it depends on where they begin, and
-    the two searches round differently.
-    """
+    """Return ``solve(start, stop, raw, results)``, which solves runs of a stored block, counted along lines."""
+    # Runs that a search by support leaves are solved by BY_SUPPORT's `other`, compiled when it is needed, or at the
+    # first call. Only runs in a scene are left: it depends on where runs begin, and the two searches round differently.
     block_of, search = block_maker(interleave, stored), TileSearch(solver, plan, in_scene)
     kept, lock = list[TileSearch](), threading.Lock()
 

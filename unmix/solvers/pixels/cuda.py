@@ -126,11 +126,9 @@ REGISTERS = {"mesma": 64}
 
 @functools.cache
 def block_kernel(interleave: str, solver: str) -> Any:
-    """Return the kernel that solves and certifies a block, one thread per pixel.
-
-    Its arguments are the block as stored, `Stored`, `Plan` and `Results`, the tiles (rows of a tile, T) with their
-    `tile_starts`, and a `BlockScratch`, or a `Best` for ``mesma``.
-    """
+    """Return the kernel that solves and certifies a block, one thread per pixel."""
+    # Its arguments are the block as stored, Stored, Plan and Results, the tiles (rows of a tile, T) with their
+    # tile_starts, and a BlockScratch, or a Best for "mesma".
     solve_tile = tile_solver(interleave, solver, ONE, False)
     work_of = WORK.get(solver, work_of_thread)
 

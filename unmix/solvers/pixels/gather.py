@@ -1,5 +1,4 @@
-"""Load stored values of neighbouring pixels into a float64 tile; compute its missing bands, lengths and matrix
-products.
+"""Load stored values of neighbouring pixels into a float64 tile; compute missing bands, lengths and matrix products.
 
 A tile is an array (L, width): a row is a band, a lane (`unmix.compiled.jit`) is a pixel. Lanes do not interact, and
 every sum runs over the bands in ascending order, so a pixel's result does not depend on the interleave, on its place or
@@ -90,7 +89,7 @@ LAYOUTS = {"bip": (value_bip, rows_bip), "bil": (value_bil, rows_bil), "bsq": (v
 
 @functools.cache
 def loader_function(interleave: str, ops: Width) -> Any:
-    """Return ``load_pixels(raw, line, first, count, bands, Y)``, which loads stored values as float64; see `gather_function`."""
+    """Return ``load_pixels(raw, line, first, count, bands, Y)``, which loads stored values as float64."""
     width = ops.width
     value_of, rows_function = LAYOUTS[interleave]
     rows = rows_function(ops)
@@ -112,7 +111,7 @@ def loader_function(interleave: str, ops: Width) -> Any:
 
 @functools.cache
 def scale_function(ops: Width) -> Any:
-    """Return ``scale_pixels(count, stored, Y, missing, length, size)``, which knows no stored type; see `gather_function`."""
+    """Return ``scale_pixels``, the part of `gather_function` that does not depend on the stored type."""
     width, load, store, fma, select = ops.width, ops.load, ops.store, ops.fma, ops.select
     any_lane, broadcast, root = ops.any_lane, ops.broadcast, ops.root
 
@@ -150,13 +149,9 @@ def scale_function(ops: Width) -> Any:
 
 @functools.cache
 def gather_function(interleave: str, ops: Width) -> Any:
-    """Return ``gather``, which loads ``count`` pixels of a line from sample ``first``, in the units of the endmembers.
-
-    ``gather(raw, line, first, count, stored, Y, missing, length, size)`` fills Y (L, width) and three arrays (1,
-    width): ``missing``, the number of bands that are nodata, NaN or infinite; ``length``, |y| before the shift;
-    ``size``, |y| (without a shift both may be the same array). Pixels that miss a band and lanes beyond ``count`` are
-    zero throughout, so that no NaN spreads.
-    """
+    """Return ``gather``, which fills Y (L, width) with a line's pixels from sample ``first``, in E's unit."""
+    # It also fills (1, width): missing, the number of bands without a value; length, |y| before the shift; size, |y|.
+    # Pixels that miss a band, and lanes beyond `count`, are 0 throughout, so that no NaN spreads.
     load_pixels, scale_pixels = loader_function(interleave, ops), scale_function(ops)
 
     @compiled
@@ -168,7 +163,7 @@ def gather_function(interleave: str, ops: Width) -> Any:
 
 
 class Block(NamedTuple):
-    """Stored values of a CPU as bytes: functions that take a block are compiled once, not for each stored type and interleave."""
+    """Stored values as bytes: functions of a block are compiled once, not for each stored type and interleave."""
 
     values: Any  # (bytes,) uint8
     shape: Any  # of the block as stored: three integers
@@ -178,7 +173,7 @@ class Block(NamedTuple):
 
 @functools.cache
 def bytes_loader(interleave: str, kind: Any) -> Any:
-    """Return the function of `loader_function` for vectors, which takes the bytes and the shape of stored values of type ``kind``."""
+    """Return `loader_function` for vectors, with the bytes and shape of values of type ``kind`` in place of ``raw``."""
     load_pixels = loader_function(interleave, WIDE)
 
     @compiled
@@ -189,10 +184,8 @@ def bytes_loader(interleave: str, kind: Any) -> Any:
 
 
 def block_maker(interleave: str, stored: Stored) -> Callable[[np.ndarray], Block]:
-    """Return the function that makes a `Block` of an array, for `gather_block` with ``stored``.
-
-    It looks for the machine code once for each type, which takes a tenth of a millisecond.
-    """
+    """Return the function that makes a `Block` of an array, for `gather_block` with ``stored``."""
+    # It looks for the machine code once per type: a look-up takes a tenth of a millisecond.
     tile = np.empty((1, WIDE.width))
     scale = address_of(scale_function(WIDE), (0, stored, tile, tile, tile, tile))
 
@@ -217,12 +210,7 @@ def gather_block(block, line, first, count, stored, Y, missing, length, size):
 
 @compiled
 def to_floats(block, line, samples, stored, Y, missing, size, out):
-    """Write a line's pixels as rows of float32, ``out`` (samples, L), and return how many values were below 0, which
-    become 0.
-
-    Y, missing and size are scratch, shaped as in `gather_function`. Masked pixels are zeros, and their ``out[s, 0]`` is
-    NaN.
-    """
+    """Write a line to ``out`` (samples, L) float32, negatives as 0; return their number. Masked ones begin with NaN."""
     below, width = 0, Y.shape[1]
     for first in range(0, samples, width):
         count = min(width, samples - first)
@@ -237,10 +225,8 @@ def to_floats(block, line, samples, stored, Y, missing, size, out):
 
 
 def matrix_product_function(ops: Width) -> Any:
-    """Return ``product(M, Y, out)``, which computes ``out = MᵀY``, for M (L, p), Y (L, width), out (p, width).
-
-    It takes four or five columns at a time: a row of Y is loaded as much less often, and as many sums run side by side.
-    """
+    """Return ``product(M, Y, out)``, which computes ``out = MᵀY``, for M (L, p), Y (L, width), out (p, width)."""
+    # Four or five columns at a time: a row of Y is loaded as much less often, and as many sums run side by side.
     return product_of_one() if ops.width == 1 else product_of_vectors(ops)
 
 
@@ -285,10 +271,8 @@ def product_of_vectors(ops: Width) -> Any:
 
 @functools.cache
 def product_of_one() -> Any:
-    """Return `matrix_product_function` for a thread of a GPU, eight columns at a time.
-
-    The indices that vectors use took 50 instructions for each product.
-    """
+    """Return `matrix_product_function` for a thread of a GPU, eight columns at a time."""
+    # The indices that vectors use took 50 instructions for each product.
     fma = ONE.fma
 
     @compiled

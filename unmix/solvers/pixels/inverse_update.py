@@ -13,21 +13,7 @@ DEPENDENT_COLUMN = 1e-14
 
 @compiled
 def add_column(G, H, support, k, j, u):
-    """Add column ``j`` to the support (Li and Li, eq. 4); returns the new size, or ``k`` if it depends on the support.
-
-    Parameters
-    ----------
-    G : array (p, p), float64
-        Gram matrix of all columns.
-    H : array (p, p), float64
-        Inverse on the support, updated in place.
-    support : array (p,), int64
-        Passive columns; ``support[k]`` is set to j.
-    k, j : int
-        Size of the support; the column that enters.
-    u : array (p,), float64
-        Scratch.
-    """
+    """Add column j to the inverse H (p, p) on the support (Li and Li, eq. 4); return its size, k if j depends on it."""
     distance = G[j, j]
     for i in range(k):
         total = 0.0
@@ -51,10 +37,7 @@ def add_column(G, H, support, k, j, u):
 
 @compiled
 def remove_column(H, support, k, i, u):
-    """Remove the column at place ``i`` of the support (Li and Li, eq. 6); returns the new size, k - 1.
-
-    The last column of the support moves to the freed place. Parameters as in `add_column`.
-    """
+    """Remove the column at place i of the support from the inverse H (Li and Li, eq. 6), and return its size, k − 1."""
     last = k - 1
     pivot = H[i, i]
     for m in range(k):

@@ -62,11 +62,9 @@ class Work(NamedTuple):
 
 @compiled
 def optimum(G, f, H, support, k, sum_to_one, x, s, u):
-    """Compute the least squares optimum on the support, ``x = H f`` (Li and Li, eq. 11 with the sum), refined once.
-
-    H loses half the digits where cond(E) is 1e4 and more; one step of refinement recovers them for O(k^2).
-    Returns the multiplier of the sum to one, which all passive duals equal (0 without the sum).
-    """
+    """Write the least squares optimum on the support; return Σa = 1's multiplier, which all passive duals equal."""
+    # x = H f (Li and Li, eq. 11 with the sum). H loses half the digits where cond(E) is 1e4 and more; one step of
+    # refinement recovers them for O(k²).
     multiplier = 0.0
     for i in range(k):
         x[i] = 0.0
@@ -98,11 +96,9 @@ def optimum(G, f, H, support, k, sum_to_one, x, s, u):
 
 @compiled
 def solve_on_support(R, z, state, sum_to_one, a, U, T, s, u):
-    """Solve least squares on the passive columns of R, ascending, by modified Gram-Schmidt on ``[R_P | z]``.
-
-    Unlike H, whose error grows with cond(E)², this factorisation's grows with cond(E). Column j of R ends at row j, so
-    the sums are short. Writes ``a``; returns False, with ``a`` zero, where the columns are dependent.
-    """
+    """Solve least squares on the passive columns of R, ascending; return False, with ``a`` zero, if dependent."""
+    # Modified Gram-Schmidt on [R_P | z]: its error grows with cond(E), H's with cond(E)². Column j of R ends at row
+    # j, so the sums are short.
     p = z.shape[0]
     k = 0
     for i in range(p):
@@ -173,7 +169,7 @@ def solve_on_support(R, z, state, sum_to_one, a, U, T, s, u):
 
 @compiled
 def best_single(plan, f):
-    """Return the endmember that fits the pixel best on its own, or −1 if none is better than zero; the lowest of equals."""
+    """Return the first endmember that fits the pixel best on its own, or −1 if none is better than zero."""
     best = -1
     least_cost = 0.0
     for j in range(f.shape[0]):
@@ -208,12 +204,9 @@ def entering(plan, work, k, multiplier, scale):
 
 @compiled
 def descend(plan, work, k, j):
-    """Move from feasible abundances to the optimum on their support, from which columns leave that would become
-    negative.
-
-    Returns the new size of the support, the multiplier of the sum to one, whether column ``j``, which has just entered,
-    was the last to leave (it is barred then), and the number of columns that left.
-    """
+    """Move from feasible abundances to the optimum on their support; columns that would be negative leave."""
+    # Returns the support's size, the multiplier of Σa = 1, whether column j (just entered) was the last to leave, which
+    # bars it, and the number of columns that left.
     stuck, steps, multiplier = False, 0, 0.0
     while k > 0:
         multiplier = optimum(plan.G, work.f, work.H, work.support, k, plan.sum_to_one, work.x, work.s, work.u)
@@ -242,13 +235,9 @@ def descend(plan, work, k, j):
 
 @compiled
 def lawson_hanson(plan, work, k, multiplier, scale):
-    """Run Lawson-Hanson from the optimum on a support of ``k`` positive abundances; returns the new k and the steps.
-
-    Li and Li's Algorithm 2, with the inverse updated by `unmix.solvers.pixels.inverse_update`. With the sum to one the
-    same moves keep Σa = 1, and duals are measured from its multiplier. Every outer step lowers the residual, so no
-    support comes twice; a column that rounding removes as soon as it has entered is barred until another one enters and
-    stays.
-    """
+    """Run Lawson-Hanson from the optimum on a support of k positive abundances; return the new k and the steps."""
+    # Li and Li's Algorithm 2. Every outer step lowers the residual, so no support comes twice; a column that rounding
+    # removes as soon as it has entered is barred until another one enters and stays.
     p = work.f.shape[0]
     steps = 0
     while steps < STEPS_PER_ENDMEMBER * p + 20:
@@ -302,7 +291,7 @@ def inverse(plan, work, scale):
 
 @compiled
 def delete_only(plan, work, scale):
-    """Solve by Li and Li's Algorithm 3: from all endmembers, remove the negative one with the largest |z/s|. Not exact."""
+    """Solve by Li and Li's Algorithm 3, not exactly: from all endmembers, remove the negative one of largest |z/s|."""
     p = work.a.shape[0]
     for i in range(p):
         work.support[i] = i

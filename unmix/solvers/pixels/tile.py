@@ -120,7 +120,8 @@ def by_sweeps(ops: Width) -> Any:
 
 
 def by_plan(ops: Width) -> Any:
-    """Return the tile solver for least squares on all endmembers by one product, ``a = (Q R⁻ᵀ)ᵀy``; cond(E) is small."""
+    """Return the tile solver for least squares on all endmembers by one product, ``a = (Q R⁻ᵀ)ᵀy``."""
+    # cond(E) is small here.
     load, store, fma, broadcast, product = ops.load, ops.store, ops.fma, ops.broadcast, matrix_product_function(ops)
 
     @compiled
@@ -179,7 +180,8 @@ SEARCH = {
 
 @functools.cache
 def search_of(solver: str, ops: Width) -> Any:
-    """Return the compiled function of a solver in `SEARCH`, or of a feature; a new one each time would be read from disk."""
+    """Return the compiled function of a solver in `SEARCH`, or of a feature."""
+    # Cached: a new one each time would be read from disk.
     made = SEARCH[solver] if solver in SEARCH else search_file(solver).tile_solver
     return made(ops)
 
@@ -191,11 +193,8 @@ SWEPT |= {key: SWEPT[path.other] for key, path in BY_SUPPORT.items()}
 
 @functools.cache
 def residual_writer(ops: Width) -> Any:
-    """Return ``write_residual(E, tile, results, line, first, count)``: ``y − E a`` in the unit of the scaled cube,
-    nodata where masked.
-
-    It comes last, as it leaves the residual in place of the tile's pixels.
-    """
+    """Return ``write_residual``, which writes ``y − E a`` in the unit of the scaled cube, nodata where masked."""
+    # It comes last, as it leaves the residual in place of the tile's pixels.
     load, store, broadcast = ops.load, ops.store, ops.broadcast
 
     @compiled
@@ -252,12 +251,9 @@ def least_of(values):
 
 @functools.cache
 def settle_function(team: Team) -> Any:
-    """Return ``settle(plan, a, w, terms, dark, kappa, delta, face, reduction_buffer)``, for a pixel with abundances a
-    and duals w.
-
-    It returns κ and δ: where the arguments do not certify the pixel, those from a face of the feasible set, if they are
-    smaller (`unmix.certificate.face_function`). ``dark`` says that the pixel is 0.
-    """
+    """Return ``settle``, which returns κ and δ of a pixel with abundances a and duals w; ``dark``: the pixel is 0."""
+    # Where the arguments do not certify it, κ and δ from a face of the feasible set, if they are smaller
+    # (unmix.certificate.face_function).
     bound_on_face = face_function(team)
 
     @team.compile
@@ -348,7 +344,7 @@ def prepare_function(ops: Width) -> Any:
 
 @functools.cache
 def prove_function(ops: Width, settles: bool) -> Any:
-    """Return ``prove(plan, tile, face, count)``, which certifies a tile's abundances; without ``settles``, ``face`` is not used."""
+    """Return ``prove(plan, tile, face, count)``, which certifies a tile; ``face`` is used only with ``settles``."""
     certify, settle = certify_function(ops), settle_tile if settles else leave_tile
 
     @compiled
@@ -377,13 +373,13 @@ def prove_function(ops: Width, settles: bool) -> Any:
 
 
 def proof_of(solver: str, ops: Width, settles: bool) -> Any:
-    """Return the function of `prove_function` for a solver, or one that does nothing where it certifies the models that it chooses."""
+    """Return `prove_function` for a solver, or a function that does nothing if the solver certifies its own models."""
     return leave_tile if solver == "mesma" or solver not in SEARCH else prove_function(ops, settles)
 
 
 @functools.cache
 def writer(ops: Width) -> Any:
-    """Return ``write(E, tile, results, line, first, count)``: the results of a tile, and its residual where the user asked for it."""
+    """Return ``write``, which writes the results of a tile, and its residual if the user asked for it."""
     write_residual = residual_writer(ops)
 
     @compiled
@@ -397,10 +393,7 @@ def writer(ops: Width) -> Any:
 
 @functools.cache
 def tile_solver(interleave: str, solver: str, ops: Width, settles: bool) -> Any:
-    """Return the compiled function that solves one tile, for an interleave, a solver of `SEARCH` and a width.
-
-    Without ``settles``, its argument ``face`` is not used.
-    """
+    """Return the compiled function that solves one tile; its argument ``face`` is used only with ``settles``."""
     gather, write, prepare = gather_function(interleave, ops), writer(ops), prepare_function(ops)
     search, prove = search_of(solver, ops), proof_of(solver, ops, settles)
 

@@ -38,19 +38,7 @@ def stem_of(path: Path) -> str:
 
 
 def open_zarr(path: Path, dataset: str | None = None, wavelengths: str | None = None) -> Any:
-    """Open the cube in a Zarr store, or the array or group that is named (`unmix.io.open_cube`); read no pixel.
-
-    Returns
-    -------
-    ZarrCube
-
-    Raises
-    ------
-    CubeError
-        Where zarr is not installed, the store cannot be read, or holds no cube or several; the message lists them.
-    MethodError
-        Where the axes of ``dataset`` are not an order of y, x and b.
-    """
+    """Open the cube in a Zarr store, or the array or group ``dataset`` (`unmix.io.open_cube`); read no pixel."""
     try:
         import zarr
     except ImportError:
@@ -75,7 +63,7 @@ def open_zarr(path: Path, dataset: str | None = None, wavelengths: str | None = 
 
 
 def documents_above(names: list[str]) -> list[str]:
-    """Return the names of all documents that may say something of arrays: their own, and those of the groups that they are in."""
+    """Return the names of all metadata documents that may describe arrays: their own and their groups'."""
     parts = [name.split("/") for name in names]
     folders = {"/".join(one[:k]) for one in parts for k in range(len(one) + 1)}
     return [f"{folder}/{name}".lstrip("/") for folder in sorted(folders) for name in ZARR_DOCUMENTS]

@@ -1,4 +1,4 @@
-"""Bound what a Zarr store may make us read: plain files within it, and chunks that inflate to no more than their metadata allow."""
+"""Bound reads of a Zarr store: only plain files within it, and chunks that inflate to what their metadata allow."""
 
 import asyncio
 import bz2
@@ -41,7 +41,7 @@ class NotPlain(CubeError):
 
 
 class Plain:
-    """Refuses to read what is no plain file within a store, or larger than its array allows; ``allowed`` has bytes by arrays' paths."""
+    """Refuses to read all but plain files within a store, and those above ``allowed``, bytes by path of an array."""
 
     @functools.cached_property
     def allowed(self) -> dict[str, int]:
@@ -125,7 +125,7 @@ def bounded(array: Any) -> Any:
 
 
 def bounded_codec(codec: Any, numbers: int, array: Any) -> Any:
-    """Return a codec that refuses to inflate more than ``numbers`` numbers of an array, or what a chunk of a shard has of them."""
+    """Return a codec that refuses to inflate more than ``numbers`` numbers, or a shard's chunk more than its own."""
     parts = codec, getattr(codec, "compressor", None), *(getattr(codec, "filters", None) or ())
     if any(isinstance(one, Bounded | InflaterV2) for one in parts):
         return codec  # of the array at a store's root, which is found again and again
@@ -149,7 +149,7 @@ def bounded_codec(codec: Any, numbers: int, array: Any) -> Any:
 
 
 def width_of_type(array: Any) -> int:
-    """Return the most bytes that a number of an array takes, or a text; filters may store numbers as another type, of up to 8."""
+    """Return the most bytes that an element of an array takes; filters may store numbers as types of up to 8."""
     if getattr(array.dtype, "kind", "O") not in "iufb":
         return max(LONGEST_TEXT, getattr(array.dtype, "itemsize", 0))
     return max(8, array.dtype.itemsize) if array.filters else int(array.dtype.itemsize)
@@ -164,7 +164,7 @@ class Bounded:
     is_fixed_size = False
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
-        """Return the bytes that so many take when they are coded, where that is fixed, as of checksums; else as the codec says."""
+        """Return the coded size of ``input_byte_length`` bytes, as the inner codec computes it."""
         return int(self.own.compute_encoded_size(input_byte_length, chunk_spec))
 
 
@@ -206,14 +206,7 @@ class InflaterV2:
 
 
 def inflated(name: str, config: dict[str, Any], packed: Any, most: int) -> bytes | None:
-    """Return what a chunk inflates to, or None where its codec may do so, as it inflates to no more than ``most``
-    bytes.
-
-    Raises
-    ------
-    ValueError
-        Where it would inflate to more, by what it says, or by inflating that many bytes and one.
-    """
+    """Return an inflated chunk, or None where its own codec may inflate it; ValueError for more than ``most`` bytes."""
     if name in STREAMS:
         raw = STREAMS[name](packed, config).read(most + 1)
     else:
@@ -260,13 +253,7 @@ HELD = {*STREAMS, *SIZES}
 
 
 def zstd_size(head: bytes, packed: Any, most: int) -> int:
-    """Return the size that a frame of zstd says; where it says none, 0, or that of its blocks if these are too many.
-
-    Raises
-    ------
-    ValueError
-        Where it does not begin like a frame, or a frame that does not say its size is not the only one.
-    """
+    """Return the size that a zstd frame states, else 0, or the total of its blocks where that is too large."""
     if head[:4] != ZSTD_MAGIC:
         raise ValueError("a chunk does not begin like zstd")
     flags = head[4]
@@ -281,6 +268,7 @@ def zstd_size(head: bytes, packed: Any, most: int) -> int:
         is_last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
         total += size if kind < 2 else ZSTD_BLOCK
         at += 3 + (1 if kind == 1 else size)
+    # Only a single frame may leave its size unstated.
     if at + 4 * (flags >> 2 & 1) < len(packed):
         raise ValueError("a chunk has several frames of zstd, whose sizes are not known")
     return total if total > MOST_BLOCKS * most + ZSTD_BLOCK else 0

@@ -27,13 +27,7 @@ MOST_COUNTED = 100_000
 
 
 def describe_cube(cube: ZarrCube, store: Store, wavelengths: str | None) -> None:
-    """Add to a cube all that a store says of it; ``wavelengths`` is the array of them, where it is named.
-
-    Raises
-    ------
-    CubeError
-        Where there is no such array, or a number is invalid.
-    """
+    """Add to a cube what its store says about it; ``wavelengths`` is the path of their array, or None."""
     named = None
     if wavelengths is not None:
         node = store.child(store.root, wavelengths)
@@ -124,15 +118,7 @@ class Found(NamedTuple):
 
 
 def cube_in(store: Store, dataset: str | None, wavelengths: str | None) -> ZarrCube:
-    """Return the cube in a store, or in the group or array ``dataset``, with all that the store says of it.
-
-    Raises
-    ------
-    CubeError
-        Where there is none, or there are several.
-    MethodError
-        Where the axes of ``dataset`` are not an order of y, x and b, or are given for a group.
-    """
+    """Return the described cube of a store, or of ``dataset``: a group, or an array with an optional ``:byx``."""
     name, _, axes = (dataset or "").partition(":")
     node = store.child(store.root, dataset or "") if axes and axes not in LAYOUTS else None
     if node is not None:  # a name with a colon in it
@@ -167,10 +153,7 @@ def listed(every: Sequence[Found]) -> str:
 
 
 def candidates(store: Store, group: Any) -> list[Found]:
-    """Return what may be a cube in a group and the groups below it; of several resolutions of an image the finest.
-
-    Arrays (y, x) count only where there is nothing else; without names of axes any array of three counts.
-    """
+    """Return the possible cubes in a group and the groups below it, the finest of several resolutions."""
     if isinstance(group, zarr.Array):
         return [Found([Slab(group, axes_of(store, group, ""))], store.name_of(group))]
     found: dict[str, list[Found]] = {"cube": [], "unnamed": [], "plane": []}
@@ -191,6 +174,7 @@ def candidates(store: Store, group: Any) -> list[Found]:
     if not found["cube"] and len(found["unnamed"]) == 1:
         (one,) = found["unnamed"]
         axes_of(store, one.slabs[0].array, "")  # which says that it has no names
+    # Arrays (y, x) count only without cubes; without names of axes any array of three counts.
     return sorted(found["cube"] or found["unnamed"] or found["plane"], key=str)
 
 
@@ -223,12 +207,10 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def finest_of(store: Store, group: Any) -> Found | None:
-    """Return the finest level of an image in several resolutions; None where a group has none.
-
-    OME-Zarr has ``multiscales`` with ``datasets``, within ``ome`` from 0.5 on; GeoZarr has it with a ``layout``.
-    """
+    """Return the finest level of an image in several resolutions (OME-Zarr, GeoZarr); None where a group has none."""
     levels: list[Found] = []
     with contextlib.suppress(KeyError, IndexError, TypeError, AttributeError):
+        # OME-Zarr has `multiscales` with `datasets`, within `ome` from 0.5 on; GeoZarr has it with a `layout`.
         scales = group.attrs.get("multiscales") or group.attrs["ome"]["multiscales"]
         if isinstance(scales, dict):
             names, axes = [one["asset"] for one in scales["layout"]], []
@@ -246,14 +228,7 @@ def finest_of(store: Store, group: Any) -> Found | None:
 
 
 def axes_of(store: Store, array: Any, given: str) -> str:
-    """Return what each axis of an array that is a cube is, as given, or by their names.
-
-    Raises
-    ------
-    CubeError
-        Where they have no names, or other ones, and none are given; or it has not three axes, or other ones of more
-        than one place.
-    """
+    """Return the roles of an array's axes as ``given``, else by their names; `CubeError` where neither tells them."""
     name = f"/{brief(store.name_of(array)) if store.name_of(array) else ''}"
     if type_read(array) is None:
         raise CubeError(f"{store.path}: {name} is of type {array.dtype}; cubes are of whole or real numbers")

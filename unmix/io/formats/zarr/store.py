@@ -98,7 +98,7 @@ class Store:
             self.root = zarr.open(PlainFolder(path, read_only=True), mode="r")
 
     def folder_in_archive(self) -> str:
-        """Return the folder of a ZIP archive that has the store, empty for the archive itself; `CubeError` where there is none."""
+        """Return the folder of a ZIP archive with the store, "" for its root; `CubeError` where there is none."""
         with zipfile.ZipFile(self.path) as archive:
             self.archive = names = archive.namelist()
         places = [name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in ZARR_DOCUMENTS]
@@ -111,13 +111,7 @@ class Store:
         return str(node.path)[len(self.root.path) :].strip("/")
 
     def child(self, node: Any, name: str) -> Any:
-        """Return the group or array of a name in a group, or the node itself for no name; None where there is none.
-
-        Raises
-        ------
-        CubeError
-            Where it is an array with a codec that is not in `CODECS`, or a file that is not plain.
-        """
+        """Return a group's member ``name``, the node itself for ""; None without one, `CubeError` for its codec."""
         name = name.strip("/")
         if name and not isinstance(node, zarr.Group):
             return None
@@ -142,13 +136,7 @@ class Store:
         return groups
 
     def members(self, group: Any) -> Iterator[tuple[str, Any]]:
-        """Yield the groups and arrays in a group by name; those that cannot be read are left out.
-
-        Raises
-        ------
-        CubeError
-            Where the server does not list them.
-        """
+        """Yield the groups and arrays in a group by name, without those that cannot be read."""
         for name in sorted(self.names_in(group)):
             node = None
             try:
@@ -219,7 +207,7 @@ def config_of(codec: Any) -> dict[str, Any]:
 
 
 def type_read(array: Any) -> np.dtype | None:
-    """Return the type in which an array is read, in native byte order: that of its numbers, of bool uint8; None for any other."""
+    """Return the type that an array is read in, native byte order, uint8 for bool; None for an unsupported one."""
     kind = array.dtype
     if not isinstance(kind, np.dtype) or kind.kind not in "iufb":
         return None
@@ -228,7 +216,7 @@ def type_read(array: Any) -> np.dtype | None:
 
 
 def dimensions_of(array: Any) -> list[str]:
-    """Return the names of an array's axes, as Zarr v3 has them, or xarray writes them in v2; empty where one has none."""
+    """Return the names of an array's axes, as in Zarr v3 or xarray's v2; empty where one has no name."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or []
     is_named = isinstance(names, list | tuple) and all(isinstance(name, str) and name for name in names)
     return list(names) if is_named and len(names) == array.ndim else []
@@ -324,15 +312,7 @@ class ZarrCube(Cube):
 
 
 def cube_of(store: Store, slabs: list[Slab]) -> ZarrCube:
-    """Return the cube of some arrays, all of one size and type; read as it is stored, or inflated once where chunks
-    hold many lines.
-
-    Raises
-    ------
-    CubeError
-        Where it is empty, has too many bands, is of a type that is not read, or has chunks that are too large or too
-        small.
-    """
+    """Return the cube of arrays of one size and type; it is inflated to a file where chunks hold many lines."""
     path, first, bands = store.path, slabs[0], sum(slab.length("b") for slab in slabs)
     lines, samples, dtype = first.length("y"), first.length("x"), type_read(first.array)
     names = [store.name_of(slab.array) for slab in slabs]
@@ -364,7 +344,7 @@ def cube_of(store: Store, slabs: list[Slab]) -> ZarrCube:
 
 
 def pieces_of_array(path: Path, slabs: list[Slab], dtype: np.dtype) -> Iterator[tuple[list[int], np.ndarray]]:
-    """Yield the values of whole chunks, in parts of about `MOST_OF_A_STRIP` bytes, each with its band, line and sample."""
+    """Yield [band, line, sample] and values of whole chunks (bands, lines, samples), up to `MOST_OF_A_STRIP` bytes."""
     first = 0
     for slab in slabs:
         lengths, steps = ([part(axis) for axis in "byx"] for part in (slab.length, slab.chunk))

@@ -89,22 +89,20 @@ def rank_of(size):
 
 
 def shared_doubles(p: int) -> int:
-    """Return the float64 values of shared memory that the pivot rows of a warp need, one row of `pivot_width` for each group."""
+    """Return the float64 values of shared memory for a warp's pivot rows: `pivot_width` for each group."""
     return WARP // group_for(p).lanes * pivot_width(p)
 
 
 def pivot_width(p: int) -> int:
-    """Return the length of a pivot row: p entries, the multiplier, the last column, 1/d and the reach; odd, to avoid bank conflicts."""
+    """Return the length of a pivot row: p entries, multiplier, last column, 1/d and reach."""
+    # Odd, to avoid bank conflicts.
     return p + 4 + (p + 1) % 2
 
 
 def search_function(p: int, sum_to_one: bool, refines: bool) -> Any:
-    """Return ``search``, which finds the abundances of a warp's pixels by pivots on the tableau.
-
-    With ``refines`` it adds to the abundances, where rounding may have grown (`REFINED_ABOVE`), the tableau's answer to
-    the residual of their equations, and searches on from there: their error is then that of the residual, not that of
-    the tableau.
-    """
+    """Return ``search``, which finds the abundances of a warp's pixels by pivots on the tableau."""
+    # With `refines`, abundances whose rounding may have grown (REFINED_ABOVE) get the tableau's answer to the residual
+    # of their equations added, and the search goes on from there: their error is then that of the residual.
     lanes, rows, run, _ = group_for(p)
     attempts = 2 if refines else 1
     width = pivot_width(p)
@@ -153,11 +151,9 @@ def search_function(p: int, sum_to_one: bool, refines: bool) -> Any:
 
     @on_gpu
     def search(U, norms, weights, tolerance, f, scale, shared, rest, steps, line, start, samples):
-        """Replace ``Eᵀy`` in ``f`` by the abundances, for the warp's pixels from sample ``start`` of a line.
-
-        ``U`` is the address of ``EᵀE`` for columns of unit length, ``norms`` and ``weights`` are |e| and 1/|e|; a pixel
-        whose ``scale`` is 0 is masked and skipped. The warp's pivot rows are stored in ``shared`` from ``rest`` on.
-        """
+        """Replace ``Eᵀy`` in ``f`` by the abundances, for the warp's pixels from sample ``start`` of a line."""
+        # U is the address of EᵀE at unit length, norms and weights are |e| and 1/|e|. A pixel of scale 0 is masked and
+        # skipped. The warp's pivot rows lie in `shared` from `rest` on.
         T = cuda.local.array(shape, float64)
         D = cuda.local.array(rows, float64)  # the diagonal
         V = cuda.local.array(rows, float64)  # the multiplier's column

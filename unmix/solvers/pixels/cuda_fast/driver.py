@@ -1,5 +1,4 @@
-"""The fast path on a GPU, up to 32 endmembers: three kernels a block, in each of which a warp takes neighbouring
-pixels.
+"""The fast path on a GPU, up to 32 endmembers: three kernels per block, in which a warp takes neighbouring pixels.
 
 `project` computes ``Eᵀy`` from the stored pixels, `search` finds the abundances, and `certify` reads the pixels again
 and certifies them. (One kernel for all three reads the pixels once instead of twice, but needs the registers of the
@@ -56,10 +55,7 @@ LEAST_CAPABILITY, LARGER_PRODUCT = (8, 0), (9, 0)
 def project_kernel(
     p: int, kind: str, wide: bool, plain: bool, centred: bool, holes: bool, gaps: bool, half: bool, penalised: bool
 ) -> Any:
-    """Return the kernel that computes ``Eᵀy``, lengths, scale (0 if a value is missing) and state of every pixel.
-
-    The arguments are explained in `spectra_functions`.
-    """
+    """Return the kernel that computes each pixel's ``Eᵀy``, lengths, scale (0 if a value is missing) and state."""
     project, _ = spectra_functions(p, kind, wide, plain, centred, holes, gaps, half, False, penalised)
     step, lane_of_mean = np.dtype(kind).itemsize if wide else 1, mean_lane(p)
 
@@ -145,11 +141,8 @@ def certify_kernel(
     duals_too: bool,
     penalised: bool,
 ) -> Any:
-    """Return the kernel that certifies every pixel, from the stored pixel, E and the abundances alone, and writes the
-    results.
-
-    With ``duals_too`` it leaves the duals and |y − E a| of the pixels that it does not settle in the work arrays.
-    """
+    """Return the kernel that certifies every pixel from the stored pixel, E and abundances, and writes the results."""
+    # With duals_too it leaves the duals and |y − E a| of pixels that it does not settle in the work arrays.
     _, certify = spectra_functions(p, kind, wide, plain, centred, holes, False, half, residual_too, False)
     verdict = verdict_function(p, sum_to_one)
     dual_blocks = -(-p // 8)
@@ -338,7 +331,7 @@ class FastSolver:
             joined.wait(stream)
 
     def stored_part(self, raw: Any, results: dict[str, Any], part: slice) -> tuple[Any, StoredBlock, Results]:
-        """Return some lines of a block as stored, the case that kernels are compiled for, and the results of these lines."""
+        """Return some lines of a block as stored, the case to compile the kernels for, and these lines' results."""
         pixels, bands = results["rmse"].size, raw.size // results["rmse"].size
         samples = results["rmse"].shape[1]
         by_line, by_sample, by_band = {

@@ -56,11 +56,8 @@ def list_open(found, state, kappa, delta):
 
 @functools.cache
 def verdict_kernel() -> Any:
-    """Return the kernel that computes κ, δ and the terms of open pixels, one thread each.
-
-    Its arguments are `Plan`, `FastWork` with an axis of length 1 after ``a`` and ``w``, the terms (N, 7, 1), `Open` and
-    the results of the block.
-    """
+    """Return the kernel that computes κ, δ and the terms (N, 7, 1) of open pixels, one thread each."""
+    # Its arguments are Plan, FastWork with an axis of length 1 after a and w, the terms, Open and the block's results.
     verdict = verdict_function(ONE)
 
     @cuda_kernel
@@ -96,11 +93,9 @@ def verdict_kernel() -> Any:
 
 @functools.cache
 def face_kernel(most: int) -> Any:
-    """Return the kernel that bounds κ and δ of the open pixels by a face, a block of threads for each.
-
-    Its arguments are those of `verdict_kernel`, with a `Face` whose arrays have an axis for the blocks before the list;
-    the factors of ``most`` columns lie in shared memory, unless it is 0.
-    """
+    """Return the kernel that bounds κ and δ of the open pixels by a face, a block of threads for each."""
+    # Its arguments are those of verdict_kernel, and a Face whose arrays have an axis of blocks before the list. The
+    # factors of `most` columns lie in shared memory, unless it is 0.
     settle = settle_function(team_of(WARP))
     buffer_size, shared, length, shape = 2 * WARP, most > 0, max(most, 1), (max(most, 1), most + 1)
 

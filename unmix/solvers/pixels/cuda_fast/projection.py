@@ -24,7 +24,7 @@ ROWS = 2  # pixels of a tile that a lane holds
 
 
 class StoredBlock(NamedTuple):
-    """A block as stored, and how its values become spectra; what has a value for each band is in the order of `by_lane`."""
+    """A block as stored, and how its values become spectra; arrays over bands are in the order of `by_lane`."""
 
     raw: Any  # flat
     address: int
@@ -77,15 +77,7 @@ def chunks_in_use(index: np.ndarray) -> np.ndarray:
 
 
 def lane_order(E: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Return E in the lanes' reading order: ``[chunk, pair of bands, eight endmembers, endmember, q, band of the
-    pair]``; float64.
-
-    Parameters
-    ----------
-    E : array (L, p), float64
-    index : array (L,), int
-        The stored band of each row.
-    """
+    """Return E (L, p), of stored bands ``index``, as (chunk, pair, eight endmembers, endmember, q, band of pair)."""
     chunks = chunks_in_use(index)
     p = E.shape[1]
     wide = np.zeros((int(chunks[-1] + 1) * CHUNK, -(-p // 8) * 8))
@@ -103,12 +95,9 @@ def by_lane(values: np.ndarray, index: np.ndarray, kind: Any) -> np.ndarray:
 
 
 def wide_values(signed: bool) -> tuple[Any, Any]:
-    """Return ``fetch`` and ``value`` for 16-bit BIP cubes, which read eight values at a time, from multiples of 16
-    bytes.
-
-    A conversion to float64 takes four times as long as an addition (an H100 does 16 a clock). Instead, the value is put
-    into the low bits of 2⁵², which is then subtracted.
-    """
+    """Return ``fetch`` and ``value`` for 16-bit BIP, which read eight values at a time, from multiples of 16 bytes."""
+    # A conversion to float64 takes four times as long as an addition (an H100 does 16 a clock). Instead, a value goes
+    # into the low bits of 2⁵², which is then subtracted.
     flip = 0x80008000 if signed else 0
     base = 2.0**52 + (2**15 if signed else 0)
 
@@ -167,31 +156,9 @@ def spectra_functions(
     residual_too: bool,
     penalised: bool,
 ) -> tuple[Any, Any]:
-    """Return ``project`` and ``certify`` for a tile of 16 pixels, compiled for the case.
-
-    Parameters
-    ----------
-    p : int
-        Endmembers.
-    kind : str
-        Name of the stored type.
-    wide : bool
-        16-bit BIP whose pixels begin at multiples of 16 bytes; otherwise values are fetched one by one.
-    plain : bool
-        Every gain is 1 and every offset 0.
-    centred : bool
-        The mean endmember is subtracted from every spectrum (Σa = 1).
-    holes : bool
-        A chunk holds a band that is not in use.
-    gaps : bool
-        A stored value may be nodata, NaN or infinite.
-    half : bool
-        The GPU has only the smaller matrix product.
-    residual_too : bool
-        ``certify`` also writes the residual.
-    penalised : bool
-        ``project`` subtracts the penalty.
-    """
+    """Return ``project`` and ``certify`` for a tile of 16 pixels, compiled for the case."""
+    # wide: 16-bit BIP, pixels at multiples of 16 bytes; plain: gains 1 and offsets 0; centred: mean endmember
+    # subtracted (Σa = 1); holes: a chunk holds unused bands; gaps: values may be missing; half: small matrix product.
     fetch, value = wide_values(kind == "int16") if wide else (fetch_each, value_each)
     product, product_twice = (multiply_halves, multiply_halves_twice) if half else (multiply_matrices, multiply_twice)
     # Blocks of eight columns: of E, and of E with the mean endmember (needed for |y| from |y − ē|); groups of four
@@ -203,7 +170,7 @@ def spectra_functions(
 
     @on_gpu
     def spectrum(held, row, i, b, stored, shift):
-        """Return the value of the lane's pixel ``row`` in the lane's band i of a chunk, where the mean endmember is ``shift``."""
+        """Return band i of the lane in a chunk for its pixel ``row``, less ``shift``, the mean endmember."""
         y = value(held, row, i)
         if not plain:
             y = y * stored.gain[b] + stored.offset[b]
@@ -236,11 +203,8 @@ def spectra_functions(
 
     @on_gpu
     def project(stored, plan, offsets, squares, means, lost, f, first, pixels):
-        """Compute ``Eᵀy`` of a tile into ``f[first:]``, and this lane's part of ``|y|²`` and of the number of missing
-        values.
-
-        With ``centred`` the product with the mean endmember goes into ``means`` of the lane that `mean_lane` returns.
-        """
+        """Write a tile's ``Eᵀy`` to ``f[first:]``, and this lane's parts of |y|² and of the missing values."""
+        # If centred, the product with the mean endmember goes into `means` of the lane that mean_lane returns.
         current = cuda.local.array(held_shape, held_type)
         fetched = cuda.local.array(held_shape, held_type)
         y = cuda.local.array(pair_shape, float64)
@@ -286,7 +250,7 @@ def spectra_functions(
 
     @on_gpu
     def certify(stored, plan, offsets, a, first, pixels, squares, duals, residual, line, sample, good):
-        """Compute this lane's part of ``|y − E a|²``, and its duals ``Eᵀ(y − E a)``, from the pixel and ``a[first:]``."""
+        """Compute this lane's part of ``|y − E a|²`` and its duals ``Eᵀ(y − E a)``, from pixel and ``a[first:]``."""
         current = cuda.local.array(held_shape, held_type)
         fetched = cuda.local.array(held_shape, held_type)
         x = cuda.local.array(x_shape, float64)
@@ -346,7 +310,7 @@ def mean_lane(p: int) -> int:
 
 @on_gpu
 def over_rows(first, second):
-    """Return, to lanes of even number, the sum of ``first`` over the four lanes of a pixel, to the others that of ``second``."""
+    """Return the sum over a pixel's four lanes: of ``first`` to lanes of even number, of ``second`` to odd ones."""
     odd = cuda.laneid % 2 != 0
     value = (second if odd else first) + cuda.shfl_xor_sync(ALL_LANES, first if odd else second, 1)
     return value + cuda.shfl_xor_sync(ALL_LANES, value, 2)

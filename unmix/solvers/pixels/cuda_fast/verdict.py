@@ -12,18 +12,13 @@ from .projection import ROWS, most_of_rows, other_row, over_rows
 
 
 def verdict_function(p: int, sum_to_one: bool) -> Any:
-    """Return ``verdict``, which computes κ and δ of two pixels from their duals, which four lanes hold.
-
-    It defines them as `unmix.certificate.certify_function` does; the tests compare the two.
-    """
+    """Return ``verdict``, which computes κ and δ of two pixels as `unmix.certificate.certify_function` defines them."""
     blocks = -(-p // 8)
 
     @on_gpu
     def verdict(a, n, other, duals, plan, y_norm, r_norm):
-        """Return κ and δ of this lane's pixel n, in row ``q % 2``; ``other`` is the pixel of the other row.
-
-        ``y_norm`` is |y| (|y − ē| for the sum to one) and ``r_norm`` |r|, both of pixel n.
-        """
+        """Return κ and δ of this lane's pixel n, in row ``q % 2``; ``other`` is the pixel of the other row."""
+        # y_norm is |y| (|y − ē| for the sum to one) and r_norm is |r|, both of pixel n; four lanes hold its duals.
         q = cuda.laneid % 4
         total = cuda.local.array(ROWS, float64)
         term_sum = cuda.local.array(ROWS, float64)

@@ -1,8 +1,7 @@
-"""Solve blocks with more than 32 endmembers on a GPU: products by the fast path's kernels, 31 columns at a time; search
-by a warp a pixel.
+"""Solve blocks with more than 32 endmembers on a GPU: 31 columns per product, and a warp per pixel in the search.
 
-Five kernels for each part of a block: ``Eᵀy``; the search; the residual, from the stored pixel, E and the support
-alone; its duals, by the same kernel as ``Eᵀy``; and the certificate.
+Five kernels for each part of a block: ``Eᵀy``, by the fast path's kernel; the search; the residual, from the stored
+pixel, E and the support alone; its duals, by the same kernel as ``Eᵀy``; and the certificate.
 """
 
 import functools
@@ -34,13 +33,9 @@ MOST_PIXELS = 131072
 
 @functools.cache
 def long_residual_kernel() -> Any:
-    """Return the kernel that computes ``y − E a`` of each pixel, a warp for each, from the stored pixel and the support
-    of a.
-
-    Its arguments are `StoredBlock`, the bands in use with their gain, offset and shift (L,), E's columns (p, L, filled
-    up with zeros to a multiple of ``WARP * BANDS_AT_ONCE``), `Found`, the residuals (N, L), the state, the results'
-    residual and the number of pixels.
-    """
+    """Return the kernel that computes ``y − E a``, a warp per pixel, from the stored pixel and the support of a."""
+    # Its arguments: StoredBlock; bands in use with gain, offset and shift (L,); E's columns (p, L), filled with zeros
+    # to a multiple of WARP * BANDS_AT_ONCE; Found; residuals (N, L); state; the results' residual; number of pixels.
 
     @cuda_kernel
     def residual_block(stored, bands, gain, offset, shift, columns, found, residuals, state, maps, pixels):

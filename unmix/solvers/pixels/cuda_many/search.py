@@ -88,7 +88,7 @@ def nearest_column(library, f, n, unit, p):
 
 @on_gpu
 def candidates_of_warp(library, f, n, unit, p, ones, multiplier, members, a, k, room):
-    """Add the columns with the largest duals, at most one of each lane, to the k members; return how many members there are."""
+    """Add the columns with the largest duals, at most one per lane, to the k members; return their new number."""
     lane = int32(cuda.laneid)
     best, most = int32(-1), library.tolerance
     U, shift = library.U, multiplier * library.least
@@ -155,13 +155,13 @@ def write_pixel(library, found, n, size, members, a, k, multiplier, steps, unfin
 
 @functools.cache
 def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
-    """Return the functions of a warp that `search_kernel` is made of; arrays of values have an entry for each column of a lane."""
+    """Return the functions of a warp of `search_kernel`; arrays of values have an entry for each column of a lane."""
     ones, per_lane = 1 if sum_to_one else 0, stage.per_lane
     invert, value_at, fill, fill_whole, load_row, pivot = tableau_functions(stage, sum_to_one, half)
 
     @on_gpu
     def begin(library, f, n, unit, members, a, first, k, m, b, feasible, state):
-        """Set what belongs to each place, for a tableau that is not swept; the k places from ``first`` on are the support."""
+        """Set b, state and feasible of each place before any sweep; k places from ``first`` on are the support."""
         for c in range(per_lane):
             place = int32(cuda.laneid) + WARP * c
             index = min(max(place - ones, 0), m - 1)
@@ -191,11 +191,8 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
 
     @on_gpu
     def swap_for(T, row, feasible, state, k, d, dual, columns):
-        """Return the place that leaves in exchange for place k, which depends on the support, and move to where it is
-        0; or −1.
-
-        See `unmix.solvers.pixels.active_set.exchange`; d is the pivot of place k.
-        """
+        """Move to where a column leaves for the dependent place k of pivot d, and return its place; −1 if none does."""
+        # See unmix.solvers.pixels.active_set.exchange.
         load_row(T, row, k, columns)
         key = int32(0)
         for c in range(per_lane):
@@ -250,11 +247,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
 
     @on_gpu
     def search_set(T, D, inverses, b, feasible, state, row, first, k, library, columns):
-        """Sweep on k places from ``first`` on and run Lawson-Hanson; return the steps and the smallest pivot of those
-        that entered.
-
-        The pivot is in one place of the code: in four it did not fit the cache of instructions.
-        """
+        """Sweep on k places from ``first`` on and run Lawson-Hanson; return steps and smallest pivot that entered."""
         steps, exchanges, entered, stuck, smallest = int32(0), int32(0), int32(-1), False, 1.0
         swept, with_ones, waiting = first, ones == 0, int32(-1)
         most_steps = int32(STEPS_PER_ENDMEMBER * columns + 20)
@@ -296,6 +289,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
                     else:
                         set_state(feasible, state, place, int32(BARRED), False)
                         continue
+            # The only call of pivot: with four, the code did not fit the cache of instructions.
             pivot(T, D, inverses, b, row, place, sign, columns)
         return steps, smallest
 
@@ -320,7 +314,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
 
 
 def stages_for(columns: int) -> tuple[tuple[Stage, ...], bool]:
-    """Return the stages of a search for ``columns``, endmembers and the row of ones, and whether the first takes the whole library."""
+    """Return a search's stages for endmembers and the row of ones, and whether the first takes the whole library."""
     for stage in WHOLE:
         if columns <= stage.most:
             return (stage,), True
@@ -329,12 +323,9 @@ def stages_for(columns: int) -> tuple[tuple[Stage, ...], bool]:
 
 @functools.cache
 def search_kernel(sum_to_one: bool, stage: Stage, whole: bool, first: bool, half: bool) -> Any:
-    """Return the kernel of one stage, which replaces ``Eᵀy`` by the abundances: the ``first`` takes all pixels, later
-    ones those that ran out of room. ``whole`` is as in `stages_for`, ``half`` as in `tableau_functions`.
-
-    Arguments: `Library`, `SearchResults`, the number of pixels, and for the last stage the tableaux in global memory
-    (blocks, m, m).
-    """
+    """Return the kernel of one stage, which replaces ``Eᵀy`` by the abundances."""
+    # The `first` stage takes all pixels, later ones those that ran out of room. Arguments: Library, SearchResults, the
+    # number of pixels, and for the last stage the tableaux in global memory (blocks, m, m).
     begin, fill, fill_whole, search_set, keep_support, value_at = warp_functions(stage, sum_to_one, half)
     most, ones, last, per_lane = stage.most, 1 if sum_to_one else 0, stage == STAGES[-1], stage.per_lane
     shape, scratch, in_tiles = stage.shape, stage.scratch, stage.memory == "tiles"

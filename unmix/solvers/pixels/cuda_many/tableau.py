@@ -34,7 +34,8 @@ class Stage(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of a lane's tiles, or of a warp's tableau in memory; rows there have an odd length, to avoid bank conflicts."""
+        """Shape of a lane's tiles in registers, or of a warp's tableau in memory."""
+        # Rows in memory have an odd length, to avoid bank conflicts.
         tiles = self.most // 8
         return (tiles, tiles, 2) if self.memory == "tiles" else (self.most, self.most + 1 - self.most % 2)
 
@@ -57,10 +58,8 @@ class Functions(NamedTuple):
 
 @functools.cache
 def tableau_functions(stage: Stage, sum_to_one: bool, half: bool) -> Functions:
-    """Return the functions for a stage; under Σa = 1 place 0 is the row of ones, in units of the shortest endmember.
-
-    ``half`` is for GPUs that multiply eight rows at a time.
-    """
+    """Return a stage's functions on a tableau; ``half`` is for GPUs that multiply eight rows at a time."""
+    # Under Σa = 1 place 0 is the row of ones, in units of the shortest endmember.
     ones, per_lane = 1 if sum_to_one else 0, stage.per_lane
 
     @on_gpu
@@ -78,7 +77,7 @@ def tableau_functions(stage: Stage, sum_to_one: bool, half: bool) -> Functions:
 
     @on_gpu
     def row_of(members, m, place):
-        """Return the row of the Gram matrix that belongs to a place; places past the last are copies of it, and never chosen."""
+        """Return a place's row in the Gram matrix; places past the last repeat its row, and are never chosen."""
         at = int32(place - ones)
         at = at if at < m else int32(m - 1)
         member = members[uint32(at if at > 0 else int32(0))]
@@ -98,7 +97,7 @@ def tableau_functions(stage: Stage, sum_to_one: bool, half: bool) -> Functions:
 
 
 def in_lane_order(U: np.ndarray, most: int) -> np.ndarray:
-    """Return the tiles of a Gram matrix of at most ``most`` columns, filled up with zeros, as the lanes of a warp hold them."""
+    """Return the tiles of a Gram matrix, filled with zeros to ``most`` columns, in the order of a warp's lanes."""
     tiles = np.zeros((most, most))
     tiles[: len(U), : len(U)] = U
     # From (tile row, row of tile, tile column, half column, entry) to (tile row, tile column, entry, lane).
@@ -114,7 +113,8 @@ def tile_place():
 
 
 def fill_functions(stage: Stage, ones: int, row_of: Any, fill_diagonal: Any) -> tuple[Any, Any]:
-    """Return ``fill`` and ``fill_whole`` for tiles in registers, where T stays only while all its indices are constants."""
+    """Return ``fill`` and ``fill_whole`` for tiles in registers."""
+    # T stays in registers only while all its indices are constants.
     most, per_lane, tiles = stage.most, stage.per_lane, stage.most // 8
 
     def fill_tiles(t):
@@ -227,7 +227,7 @@ def pivots_on_gpu(stage: Stage, half: bool, value_at: Any) -> tuple[Any, Any]:
 
 
 def in_memory(stage: Stage, ones: int, value_at: Any, row_of: Any, fill_diagonal: Any) -> tuple[Any, ...]:
-    """Return ``fill``, None, ``load_row`` and ``pivot`` for a tableau in global memory; a lane touches its own columns alone."""
+    """Return ``fill``, None, ``load_row``, ``pivot`` for a tableau in global memory; lanes write their own columns."""
     per_lane = stage.per_lane
 
     @on_gpu

@@ -29,10 +29,8 @@ POLYNOMIAL, ONES = 0xEDB88320, 0xFFFFFFFF
 
 @functools.cache
 def encode_kernel() -> Any:
-    """Return the kernel that stores lines of values as integers (`unmix.steps`); a block of threads per line.
-
-    It counts the values that fit no integer as doubtful pixels, which sends their lines to the host.
-    """
+    """Return the kernel that stores lines of values as integers (`unmix.steps`); a block of threads per line."""
+    # It counts values that fit no integer as doubtful pixels, which sends their lines to the host.
 
     @cuda_kernel
     def encode_lines(values, step, offset, stored, pixels):
@@ -50,12 +48,9 @@ def encode_kernel() -> Any:
 
 @functools.cache
 def check_kernel() -> Any:
-    """Return the kernel that computes the CRC-32 of lines; a block of threads per line.
-
-    A CRC is linear. Each thread takes every `THREADS`-th item: it advances its CRC by that many items (``stride``, four
-    tables of a byte each) before it adds the next. Finally it advances its CRC to the end of the line (``to_end``), and
-    all are added.
-    """
+    """Return the kernel that computes the CRC-32 of lines; a block of threads per line."""
+    # A CRC is linear. Each thread takes every THREADS-th item: it advances its CRC by that many items (`stride`, four
+    # tables of a byte each) before it adds the next; then to the end of the line (`to_end`), and all are added.
 
     @cuda_kernel
     def check_lines(items, stride, to_end, before, out):
@@ -93,7 +88,7 @@ def check_kernel() -> Any:
 
 
 def moved_by(counts: np.ndarray, bits: int) -> np.ndarray:
-    """Return each of the 32 bits of a CRC advanced by ``counts`` (n,) items of zeros, of ``bits`` each; (n, 32) uint32."""
+    """Return each bit of a CRC advanced by ``counts`` (n,) items of zeros, of ``bits`` each; (n, 32) uint32."""
     power = np.array([crc_of_bit(bit, bits) for bit in range(32)], np.uint32)
     result = np.tile(np.uint32(1) << np.arange(32, dtype=np.uint32), (len(counts), 1))
     while counts.any():
@@ -147,7 +142,7 @@ def by_line(values: Any) -> Any:
 
 
 class CountsOnGpu(NamedTuple):
-    """Counts of a block of n lines, as arrays on the GPU or on the host; all but the last three as in `unmix.summary.BlockCounts`."""
+    """Counts of a block of n lines, on GPU or host; all but the last three as in `unmix.summary.BlockCounts`."""
 
     pixels: Any  # (n, 4) int32: solved, masked, failed, doubtful
     worst: Any  # (n, 4) float64: κ, δ, relative RMSE, RMSE
@@ -164,11 +159,8 @@ class CountsOnGpu(NamedTuple):
 
 
 def most_steps(p: int) -> int:
-    """Return the number of steps from which on they are counted together.
-
-    A search for p endmembers is given up at this number; with more than 330 endmembers it is 2000, since the counts are
-    in the shared memory of a block of threads.
-    """
+    """Return the number of steps from which on pixels are counted together; a search for p endmembers ends there."""
+    # At most 2000 (above 330 endmembers), since the counts are in the shared memory of a block of threads.
     return min(STEPS_PER_ENDMEMBER * p + 20, 2000)
 
 
@@ -191,7 +183,7 @@ def count_shapes(lines: int, p: int) -> CountsOnGpu:
 
 @on_gpu
 def reduce_threads(sums, maxima, t, width):
-    """Reduce rows of ``sums`` by addition and rows of ``maxima`` by maximum over each ``width`` threads, into the first of them."""
+    """Reduce rows of ``sums`` by addition and of ``maxima`` by maximum into the first of each ``width`` threads."""
     half = width // 2
     while half > 0:
         cuda.syncthreads()
@@ -206,7 +198,8 @@ def reduce_threads(sums, maxima, t, width):
 
 @on_gpu
 def count_in_use(line, t, p, state, abundance, relative, part, maxima, sums, most, there, outside):
-    """Count per endmember: a warp and one reduction for its four counts (a block each and a reduction a count took twice as long)."""
+    """Count per endmember by a warp, with one reduction for its four counts."""
+    # A block for each endmember, and a reduction for each count, took twice as long.
     samples, lane = state.shape[1], t % 32
     for first in range(0, p, THREADS // 32):
         j = first + t // 32
@@ -229,7 +222,7 @@ def count_in_use(line, t, p, state, abundance, relative, part, maxima, sums, mos
 
 @functools.cache
 def count_kernel(p: int) -> Any:
-    """Return the kernel of `unmix.summary.count_block`, which also counts the doubtful pixels for `unmix.rescue`; a block per line."""
+    """Return the kernel of `unmix.summary.count_block`, with `unmix.rescue`'s doubtful pixels; a block per line."""
     last = most_steps(p)
     kinds, size = 4, last + 1
 
@@ -368,10 +361,7 @@ class Counter:
         fractions: dict[str, Any],
         stream: Any,
     ) -> None:
-        """Fill ``fractions``, ``counts`` and ``integers``, device arrays for as many lines as ``results`` has.
-
-        Where there are fractions, these are counted and stored, not the abundances.
-        """
+        """Fill device arrays with fractions, counts and integers of ``results``; count the fractions, if any."""
         if self.shares is not None:
             made = fractions["abundance"], fractions["scale"], fractions["delta"]
             blocks = -(-results["state"].size // THREADS)

@@ -17,13 +17,9 @@ REJECTED_MERIT = -1e300  # of a model outside the limits
 
 @functools.cache
 def merit_functions(ops: Width) -> tuple[Any, Any]:
-    """Return ``merit_exact`` and ``merit_within``: what a model takes off the squared error, `REJECTED_MERIT` where
-    limits reject it.
-
-    The first is for the limits ``exact``: where the fractions of a model sum to more than one, it is that of the face
-    of the sum. (If they sum to less, that face is no optimum: its fractions are those of the free sum less ``λ G⁻¹1``,
-    λ >= 0.) ``slack`` and the ``falls`` of the fractions are of `unmix.solvers.pixels.mesma.tables`.
-    """
+    """Return ``merit_exact`` and ``merit_within``, which return a model's saved squared error, or `REJECTED_MERIT`."""
+    # merit_exact: where the fractions sum to more than one, the merit is that of the face of the sum. (If they sum to
+    # less, that face is no optimum: its fractions are those of the free sum less λ G⁻¹1, λ >= 0.)
     select = ops.select
 
     @inlined
@@ -61,7 +57,7 @@ def merit_function(ops: Width) -> Any:
 
 @inlined
 def falls_of_two(models, i, j):
-    """Return by how much the fractions of two spectra fall where their sum is lowered by one, and that of the second again."""
+    """Return how far the fractions of two spectra fall if their sum is lowered by one, with the second's repeated."""
     fall = models.fall[i, j]
     return 1.0 - fall, fall, fall
 
@@ -74,7 +70,7 @@ def falls_of_three(first, second):
 
 @functools.cache
 def pair_function(ops: Width) -> Any:
-    """Return ``pair``, which returns t and the fractions of a model of two spectra; ``u_i`` and ``u_j`` are their products."""
+    """Return ``pair``, which returns t and fractions of a model of two spectra, from their products with the pixel."""
 
     @inlined
     def pair(models, i, j, u_i, u_j):
@@ -87,10 +83,8 @@ def pair_function(ops: Width) -> Any:
 
 @functools.cache
 def needs_function(ops: Width) -> Any:
-    """Return ``needs``: what t² has to reach, where the spectra before take ``along`` off |y|².
-
-    Less a part of |y|², since t may be rounded otherwise where models are looked at one by one.
-    """
+    """Return ``needs``, which returns the least t² that counts, after the spectra before saved ``along`` of |y|²."""
+    # A part of |y|² is subtracted, since t may be rounded otherwise where models are looked at one by one.
     load = ops.load
 
     @inlined
@@ -102,11 +96,8 @@ def needs_function(ops: Width) -> Any:
 
 @functools.cache
 def scans(ops: Width) -> tuple[Any, Any]:
-    """Return ``scan_twos(models, best, i, start, stop)`` and ``scan_threes(models, best, i, j, start, stop)``.
-
-    They return whether a model of the given spectra and one of ``start`` to ``stop`` reaches what is needed in some
-    lane; if so, ``most``, ``next_most``, ``which`` and ``needed`` of `Best` are set.
-    """
+    """Return ``scan_twos`` and ``scan_threes``, which return whether a model with a last spectrum in a range counts."""
+    # If one does in some lane, they set most, next_most, which and needed of Best.
     load, store, select, broadcast, any_lane, fma = (
         ops.load,
         ops.store,
@@ -176,7 +167,7 @@ LARGEST_ERROR = 1e290
 
 
 def scan_scratch(p: int) -> tuple[np.ndarray, ...]:
-    """Allocate what the loops use of a tile of pixels: from ``limit`` to ``needed`` of `unmix.solvers.pixels.mesma.rivals.Rivals`."""
+    """Allocate a tile's scratch of the loops: the fields of `Rivals` from ``limit`` to ``needed``."""
     w = WIDE.width
     return (
         np.empty((MOST_SPECTRA + 1, w)),
@@ -188,11 +179,7 @@ def scan_scratch(p: int) -> tuple[np.ndarray, ...]:
 
 @functools.cache
 def single_models(consider: Any) -> tuple[Any, Any, Any]:
-    """Return functions that look at a model of one pixel alone, and hand it to ``consider`` if its merit is enough.
-
-    ``consider_ones(models, best, s)`` looks at all models of one spectrum, ``consider_two(models, best, s, i, j)`` and
-    ``consider_three(models, best, s, i, j, m)`` at one of two or three.
-    """
+    """Return ``consider_ones``, ``consider_two`` and ``consider_three``, which consider a pixel's models that count."""
 
     @compiled
     def consider_ones(models, best, s):
@@ -233,22 +220,10 @@ def single_models(consider: Any) -> tuple[Any, Any, Any]:
 
 @functools.cache
 def loops_function(ops: Width, consider: Any) -> Any:
-    """Return ``look(models, best, count)``, which calls ``consider`` with the models of the first ``count`` pixels of a
-    tile.
-
-    The models of a pair of spectra (or of one) and a class are looked at for all pixels of a tile at once (`scan`). The
-    best of them, where it is below a pixel's limit, is then considered, and the others where the next is below it as
-    well. Class sets come in order, then spectra in the order of the library.
-
-    Parameters
-    ----------
-    ops : Width
-    consider : compiled function
-        ``consider(models, best, s, k, i, j, m, t_j, t_m, error)``, for pixel s and a model of k of the spectra i, j and
-        m, with its squared error and the Gram-Schmidt coefficients of the second and third. It may lower or raise
-        ``best.limit[k, s]``. ``best`` has the fields of `unmix.solvers.pixels.mesma.search.Best` from ``u`` to ``x``,
-        and ``limit``.
-    """
+    """Return ``look(models, best, count)``, which calls ``consider`` with models of a tile's first pixels."""
+    # A pair of spectra (or one) and a class are scanned for all pixels at once; the best model is considered if it is
+    # below a pixel's limit, and the others where the next best is, too. Order: class sets, then spectra in the library.
+    # consider(models, best, s, k, i, j, m, t_j, t_m, error) may change best.limit[k, s]; t are of Gram-Schmidt.
     load, store = ops.load, ops.store
     scan_twos, scan_threes = scans(ops)
     consider_ones, consider_two, consider_three = single_models(consider)

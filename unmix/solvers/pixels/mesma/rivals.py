@@ -105,7 +105,8 @@ def above(bound):
 
 @compiled
 def products_of(Y, E, U, squares):
-    """Write the products of pixels (N, L) and spectra (L, p), and |y|²; a product of matrices would round as the block is cut."""
+    """Write the products of pixels (N, L) and spectra (L, p), and |y|²."""
+    # A product of matrices would round differently for another cut into blocks.
     L, p = E.shape
     for n in range(Y.shape[0]):
         squares[n] = 0.0
@@ -120,29 +121,9 @@ def products_of(Y, E, U, squares):
 
 @functools.cache
 def rivals_function() -> Any:
-    """Return ``find(models, Y, U, squares, bounds, sizes, spectra, abundances, rivals, bands, out)``, for N pixels.
-
-    Parameters
-    ----------
-    models : Models
-    Y : array (N, L), float64
-        The pixels.
-    U : array (N, p), float64
-        Products of the pixels and the spectra at unit length, in the order of the tables.
-    squares, bounds : arrays (N,), float64
-        |y|², and the largest squared error of a model that counts.
-    sizes : array (N,), int64
-        Spectra of the chosen model; −1 where there is none.
-    spectra, abundances : arrays (N, 3), int64 and float64
-        They and their abundances.
-    rivals : Rivals
-        Scratch.
-    bands : float
-        The number of bands, by which squared errors are divided for an RMSE.
-    out : array (N, 2 + 4 (classes + 1)), float64
-        By how much the RMSE of the next best model of as many spectra is larger (NaN if there is none); how many models
-        count; and `NUMBERS` of each class and of shade, NaN if none counts.
-    """
+    """Return ``find``, which writes the next best RMSE's excess, the models that count, and `NUMBERS` of each class."""
+    # Y (N, L) and U (N, p), at unit length in the tables' order; bounds (N,) are largest squared errors that count;
+    # sizes (N,) are −1 without a model; spectra and abundances (N, 3); out (N, 2 + 4 (classes + 1)), NaN for none.
     look, width, n = loops_function(WIDE, tally), WIDE.width, MOST_SPECTRA
 
     @compiled

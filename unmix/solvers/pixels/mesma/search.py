@@ -59,12 +59,8 @@ def best_shapes(p: int, width: int, L: int) -> tuple[tuple[tuple[int, ...], Any]
 
 @inlined
 def set_limits(models, best, s):
-    """Set the limits of squared errors: the largest allowed, that of the second best, and that of the best face of
-    fewer spectra.
-
-    The latter with what counts as the same: a model that fits as well must be known, or the choice would pass for
-    proved.
-    """
+    """Set the limits of squared errors: the largest allowed, the second best, and the best face of fewer spectra."""
+    # The last includes SAME_ERROR: a model that fits as well must be known, or the choice would pass for proved.
     limit = models.most_error
     for k in range(best.limit.shape[0]):
         best.limit[k, s] = min(limit, best.second[k, s])
@@ -105,10 +101,7 @@ def has_run_of_residuals(models, best, s, k, i, j, m):
 
 @inlined
 def fit_model(models, best, s, k, i, j, m, t_j, t_m, error):
-    """Write the abundances of a model of k spectra, whose squared error is below the limit.
-
-    Return whether the limits allow it, its squared error, and 1 where its sum is held at one.
-    """
+    """Write abundances of a model of k spectra; return if it is allowed, squared error, and 1 if its sum is held."""
     x = best.x
     x[0, s], x[1, s], x[2, s] = solution_of(models, k, i, j, m, best.u[i, s], t_j, t_m)
     total, least, most = 0.0, np.inf, -np.inf
@@ -194,12 +187,9 @@ def difference_of_errors(best, s, k, m):
 
 @compiled
 def choose_level(models, best, s):
-    """Return the number of spectra of the model that fusion leaves (−1 if there is none), and the squared error of the
-    second best.
-
-    A level is kept where it betters the RMSE of the one before by at least ``fusion``; of those that are kept the best
-    is chosen. Under the limits ``exact`` the faces of fewer spectra are models of every level.
-    """
+    """Return the number of spectra of the model after fusion (−1 for none), and the second best's squared error."""
+    # A level is kept where it improves the RMSE of the one before by at least `fusion`; the best of these is chosen.
+    # Under the limits "exact" the faces of fewer spectra are models of every level.
     chosen, least, kept, preceding, second = -1, np.inf, np.inf, np.inf, np.inf
     size, error, others = -1, np.inf, np.inf
     for k in range(models.most + 1):
@@ -227,11 +217,9 @@ def choose_level(models, best, s):
 
 @compiled
 def prove(models, best, s, k, L, y_norm, r_norm):
-    """Return κ and δ of the model of k spectra that was found.
-
-    κ is the largest dual of its spectra (less their mean under a sum held at one) over lengths and |y|; δ bounds the
-    distance of the abundances to the optimum of the model, by the trace of the inverse of its Gram matrix.
-    """
+    """Return κ and δ of the model of k spectra that was found."""
+    # κ is the largest dual of its spectra (less their mean if their sum is held) over lengths and |y|; δ bounds the
+    # distance of the abundances to the model's optimum, by the trace of the inverse of its Gram matrix.
     if k <= 0:
         return 0.0, 0.0
     lengths, rho = models.lengths, models.rho
@@ -269,7 +257,7 @@ def prove(models, best, s, k, L, y_norm, r_norm):
 
 @compiled
 def write_duals(models, E, tile, best, s, k):
-    """Write the abundances of the model of k spectra that was found to the tile, and its duals; return its squared error."""
+    """Write the abundances and duals of the model of k spectra that was found; return its squared error."""
     a, spectra = best.abundances, best.spectra
     i, j, m = spectra[k, 0, s], spectra[k, min(1, k - 1), s], spectra[k, k - 1, s]
     x_i, x_j, x_m = a[k, 0, s], a[k, 1, s] if k > 1 else 0.0, a[k, 2, s] if k > 2 else 0.0

@@ -9,11 +9,7 @@ SAME_ABUNDANCE = 1e-6
 
 @inlined
 def ones_of(models, k, i, j, m):
-    """Return the elements of ``G⁻¹1`` of a model of k spectra, along which its abundances change with their sum; 0
-    after the k-th.
-
-    G is the Gram matrix of the model's spectra.
-    """
+    """Return the elements of ``G⁻¹1``, along which a model's abundances change with their sum; 0 after the k-th."""
     weights, rho = models.weights, models.rho
     w_i, w_j, w_m = weights[i], 0.0, 0.0  # the coefficients of the vector of ones, by the elimination of `solution_of`
     if k > 1:

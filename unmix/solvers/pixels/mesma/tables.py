@@ -73,20 +73,8 @@ def allowed_sets(names: Sequence[str], sets: Sequence[tuple[str, ...]]) -> np.nd
 
 
 def tables(unit_gram: np.ndarray, lengths: np.ndarray, kinds: Any, names: Sequence[str], most: int) -> tuple[Any, ...]:
-    """Return the tables of `Models`, from ``order`` to ``triples``.
-
-    Parameters
-    ----------
-    unit_gram : array (p, p), float64
-        Products of the spectra at unit length.
-    lengths : array (p,), float64
-    kinds : sequence of str
-        The class of each.
-    names : sequence of str
-        The classes, in the order that settles ties.
-    most : int
-        Spectra of a model.
-    """
+    """Return the tables of `Models`, from ``order`` to ``triples``, for spectra of these lengths (p,) and classes."""
+    # unit_gram (p, p) is of spectra at unit length; `names` are the classes in the order that settles ties.
     number = np.array([names.index(kind) for kind in kinds])
     order = np.argsort(number, kind="stable")
     begin = np.searchsorted(number[order], np.arange(len(names) + 1))

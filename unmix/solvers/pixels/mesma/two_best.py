@@ -74,12 +74,9 @@ def share_of(i, one, two, three, a, b, c):
 
 @inlined
 def note(models, best, k, i, j, m, gain, f_i, f_j, f_m, noted):
-    """Return the two best models that differ, where ``gain`` is more than that of the second.
-
-    They are the second best's gain and its three spectra, the best's, and the fractions of the best. A model of two
-    spectra has the second as its third, with a fraction of 0. A model whose fractions are those of the best to
-    `SAME_ABUNDANCE` is not another one.
-    """
+    """Return ``noted``, the two best models that differ, after one more: gain and spectra of second and best."""
+    # Three spectra each, and the fractions of the best. A model of two repeats the second as its third, fraction 0. One
+    # whose fractions are the best's to SAME_ABUNDANCE is not another model.
     next_gain, next_i, next_j, next_m, most, i1, j1, m1, a, b, c = noted
     over, falls, angle = f_i + f_j + f_m - 1.0, falls_of_two(models, i, j), models.scale[i, j]
     if k > 2:
@@ -128,12 +125,9 @@ def up_to(j, last):
 
 @functools.cache
 def merits_function(exact: bool) -> tuple[Any, Any, Any, Any]:
-    """Return ``merit_of_two``, ``merit_of_three``, ``hits_of_two`` and ``hits_of_three``, for the limits ``exact`` or
-    for others.
-
-    The first two return what the last spectrum of a model takes off the squared error, and the fractions; the others
-    the bits of those of eight models that take more than ``needed`` off.
-    """
+    """Return ``merit_of_two``, ``merit_of_three``, ``hits_of_two`` and ``hits_of_three`` for the limits."""
+    # merit_of: the squared error that the last spectrum saves, and the fractions; hits_of: bits, set for those of eight
+    # models that save more than `needed`.
     merit = merit_functions(ONE)[0 if exact else 1]
 
     @inlined
@@ -190,7 +184,7 @@ def merits_function(exact: bool) -> tuple[Any, Any, Any, Any]:
 
 @functools.cache
 def eights_function(keep: Any, exact: bool) -> tuple[Any, Any]:
-    """Return ``seconds`` and ``thirds``, which look at the models whose last spectrum is one of eight; see `every_model`."""
+    """Return ``seconds`` and ``thirds``, which look at the models whose last spectrum is one of eight."""
     merit_of_two, merit_of_three, hits_of_two, hits_of_three = merits_function(exact)
 
     @inlined
@@ -237,12 +231,8 @@ def eights_function(keep: Any, exact: bool) -> tuple[Any, Any]:
 
 @functools.cache
 def every_model(keep: Any, exact: bool) -> tuple[Any, Any]:
-    """Return ``every_two(models, best, found)`` and ``every_three(models, best, found)``, which look at all models of a
-    size.
-
-    They call ``keep(models, best, k, i, j, m, gain, f_i, f_j, f_m, found)`` with each model that takes more off |y|²
-    than ``found[0]``, and return what it returns.
-    """
+    """Return ``every_two`` and ``every_three``, which pass the models that save more than ``found[0]`` to ``keep``."""
+    # They call keep(models, best, k, i, j, m, gain, f_i, f_j, f_m, found) and return its last result.
     seconds, thirds = eights_function(keep, exact)
 
     @compiled
@@ -279,11 +269,9 @@ def every_model(keep: Any, exact: bool) -> tuple[Any, Any]:
 
 @functools.cache
 def look_function(consider: Any, exact: bool) -> Any:
-    """Return ``look(models, best, count)``, for the limits ``exact`` or for others.
-
-    It considers the two best models of each size of one pixel. All that reach the limit are considered where these two
-    do not settle which is best and how good the next one is: another limit rejects one, or rounding decides.
-    """
+    """Return ``look(models, best, count)``, which considers the two best models of each size of one pixel."""
+    # All models that reach the limit are considered where these two do not settle the best and the next: another limit
+    # rejects one, or rounding decides.
     ones, two, three = single_models(consider)
     note_twos, note_threes = every_model(note, exact)
 
@@ -333,11 +321,8 @@ def look_function(consider: Any, exact: bool) -> Any:
 
 @functools.cache
 def two_best_function(consider: Any) -> Any:
-    """Return ``look(models, best, count)``, for one pixel, in place of that of `loops_function`.
-
-    Of models that fit equally well, which are not proved, it may take another one: it goes by eight last spectra, then
-    the others.
-    """
+    """Return ``look(models, best, count)`` for one pixel, in place of `loops_function`'s."""
+    # Of models that fit equally well, which are not proved, it may take another: it goes by eight last spectra first.
     look_exact, look_within = look_function(consider, True), look_function(consider, False)
 
     @compiled

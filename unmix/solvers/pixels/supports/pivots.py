@@ -77,10 +77,7 @@ KEPT, FILLED, LAST = range(3)
 def new_table(
     most_pivoted: float, U: np.ndarray, weights: np.ndarray, tolerance: float, sum_to_one: bool, width: int
 ) -> Table:
-    """Allocate a table for endmembers with the Gram matrix U (p, p) at unit length and the lengths 1 / weights (p,).
-
-    ``most_pivoted`` is that of `SupportPath`, or infinite.
-    """
+    """Allocate a table for endmembers with the unit Gram matrix U (p, p) and the lengths 1 / weights (p,)."""
     n, p = MOST_SUPPORTS, len(U)
     c = -(-p // width)
     room = max(MOST_TABLE_BYTES // (8 * c * width), 8 * (p + 1))
@@ -119,11 +116,8 @@ def combine_function(ops: Width, c: int) -> Any:
 
     @inlined
     def combine(table, entry, b, value, constant, row, stride):
-        """Add vector b of a support's columns to ``value``, each times its member's number, and ``constant`` times the
-        constant.
-
-        The number of column j is in lane j % w of row ``row + j // w * stride``.
-        """
+        """Add to ``value`` vector b of a support's columns times their numbers, and ``constant`` times the constant."""
+        # The number of column j is in lane j % w of row `row + j // w * stride`.
         vectors, supports, own, start = table.vectors, table.supports, np.uint64(entry), np.uint64(row)
         column = table.columns + supports[own, np.uint64(FIRST)] * c + b
         if table.has_sum == 1:
@@ -143,11 +137,8 @@ def combine_function(ops: Width, c: int) -> Any:
 
 @functools.cache
 def pivot_functions(ops: Width, c: int) -> tuple[Any, Any, Any, Any]:
-    """Return ``entry_of``, ``unit_of``, ``pivot`` and ``flip``, of which a change of a support is made.
-
-    Row `Table.t` is the column that is pivoted on, less 1 in its own place: then one multiplication and addition serves
-    all places alike.
-    """
+    """Return ``entry_of``, ``unit_of``, ``pivot`` and ``flip``, which together change a support."""
+    # Row Table.t is the pivot column, less 1 in its own place: then one multiplication and addition serves all places.
     load, store, fma, select, broadcast, width = ops.load, ops.store, ops.fma, ops.select, ops.broadcast, ops.width
     w = np.uint64(width)
 
@@ -320,7 +311,7 @@ def table_functions(ops: Width, c: int) -> tuple[Any, Any, Any]:
 
     @compiled
     def begin(table, s, unit):
-        """Pivot on nothing, or under Σa = 1 on the one endmember that is nearest to the pixel; return the entry of that support."""
+        """Pivot on nothing, or under Σa = 1 on the endmember nearest to the pixel; return that support's entry."""
         n = table.supports.shape[0] - 1
         clear(table, n, table.room - table.p - 1)
         if table.has_sum == 1:

@@ -18,11 +18,8 @@ REFINED_ABOVE = 4096.0
 
 @functools.cache
 def optimum_functions(ops: Width, c: int) -> tuple[Any, Any]:
-    """Return ``evaluate`` and ``refine``, which write the optimum of lane s on a support and the duals beside it.
-
-    Both return whether that is the optimum of all: no abundance of the support is negative, no dual beside it above the
-    tolerance.
-    """
+    """Return ``evaluate`` and ``refine``, which write a lane's optimum on a support and return if it is global."""
+    # It is if no abundance of the support is negative and no dual beside it is above the tolerance.
     load, store, fma, select, broadcast = ops.load, ops.store, ops.fma, ops.select, ops.broadcast
     any_lane, width, combine = ops.any_lane, ops.width, combine_function(ops, c)
 
@@ -45,7 +42,7 @@ def optimum_functions(ops: Width, c: int) -> tuple[Any, Any]:
 
     @compiled
     def refine(table, entry, s, unit):
-        """Add what the support makes of the residual ``f − U a``, under Σa = 1 less the multiplier's part, which is no residual."""
+        """Add the support's answer to the residual ``f − U a``, without the multiplier's part under Σa = 1."""
         vectors, supports, t = table.vectors, table.supports, table.t
         members = supports[entry, MEMBERS : MEMBERS + supports[entry, COUNT]]
         rest, product, square = unit, 0.0, 0.0
@@ -76,8 +73,7 @@ def optimum_functions(ops: Width, c: int) -> tuple[Any, Any]:
 
 @functools.cache
 def lane_function(ops: Width, c: int) -> Any:
-    """Return ``search_lane(table, entry, s, unit)``, which returns the entry of a pixel's support, −1 if it is not
-    found, and the columns that entered or left on the way from ``entry``."""
+    """Return ``search_lane``, which returns the entry of a pixel's support (−1: not found) and the steps to it."""
     load, select, broadcast, any_lane = ops.load, ops.select, ops.broadcast, ops.any_lane
     lanes_of, first_of, largest_of, width = ops.lanes_of, ops.first_of, ops.largest_of, ops.width
     enter, leave = enter_function(ops, c), leave_function(ops, c)
@@ -86,7 +82,7 @@ def lane_function(ops: Width, c: int) -> Any:
 
     @inlined
     def choose(table, entry, s):
-        """Return the column with the largest dual above the tolerance, −1 if there is none, and whether any column should leave."""
+        """Return the column of largest dual above the tolerance (−1 for none), and whether any column should leave."""
         best, negative = broadcast(table.tolerance), broadcast(0.0)
         x_row, outside_row = table.answers + s, table.outside + entry * c
         for b in range(c):
@@ -105,7 +101,7 @@ def lane_function(ops: Width, c: int) -> Any:
 
     @inlined
     def step(table, s, entering, rounds):
-        """Change the support that is pivoted; return how many columns left and entered, and whether one that should enter could not."""
+        """Change the pivoted support; return the columns that left or entered, and whether one could not enter."""
         n, changed = table.supports.shape[0] - 1, 0
         for b in range(c):
             x, outside = (
@@ -125,10 +121,7 @@ def lane_function(ops: Width, c: int) -> Any:
 
     @compiled
     def move(table, entry, s):
-        """Go from a support by pivots to one on which no column should enter or leave.
-
-        Return its entry, −1 if it is not found, and how many columns left and entered.
-        """
+        """Pivot from a support to its optimum; return its entry (−1: not found), and columns that left or entered."""
         n, steps = table.supports.shape[0] - 1, 0
         copy(table, entry)
         for rounds in range(1, MOST_ROUNDS + 1):
@@ -159,13 +152,9 @@ def lane_function(ops: Width, c: int) -> Any:
 
 @functools.cache
 def supports_function(ops: Width, c: int) -> Any:
-    """Return ``search(plan, tile, table, count)``, which writes abundances into ``tile.A`` and steps into
-    ``tile.steps``.
-
-    It sets ``tile.begins`` to −1, and writes no abundances, where another search has to solve the run: a pixel needs
-    endmembers that are nearly dependent, or the first pixels have so little in common that the other search is faster.
-    Runs of less than a tile are not left for that: what is found has to be found again.
-    """
+    """Return ``search``, which writes abundances and steps, or sets ``tile.begins`` to −1 to leave the run."""
+    # A run is left where a pixel needs nearly dependent endmembers, or where the first pixels have so little in common
+    # that the other search is faster; not if shorter than a tile, since its results have to be found again.
     load, store, select, broadcast, width = ops.load, ops.store, ops.select, ops.broadcast, ops.width
     fetch_block, tall = ops.fetch_block, ops.tall
     begin, _, _ = table_functions(ops, c)
