@@ -121,16 +121,8 @@ def of_scenes() -> dict[str, Any]:
 def chosen_scenes(
     cubes: tuple[Path, ...], listed: Path | None, shard: str | None, settings: dict[str, Any]
 ) -> tuple[Path, ...]:
-    """Return the cubes of the command line and of the list, each once; with ``shard`` only its share.
-
-    An empty list is not an error: the search that made it found nothing to do.
-
-    Raises
-    ------
-    click.UsageError
-        If no cube and no list is given, two cubes have the same stem, or a cube with the numbers of one scene is given
-        for all.
-    """
+    """Return the cubes of the command line and the list, each once, or the shard's share of them."""
+    # An empty list is no error: the search that made it found nothing to do.
     show_recorded(click.get_current_context())
     choices = {
         f"--{name}": found
@@ -160,7 +152,7 @@ def chosen_scenes(
 
 
 def scenes_in(cube: Path, dataset: str | None) -> tuple[list[Path], list[str]]:
-    """Return the scenes of a file, one, or one for each of its times, and these times; no times where there are not several."""
+    """Return a file's scene, or a scene for each of its times, and these times; no times of a single scene."""
     if dataset is not None or cube.suffix.lower() not in (".nc", ".nc4", ".h5", ".he5", ".hdf5"):
         return [cube], []
     from unmix.io.formats.products import dates_in
@@ -178,14 +170,11 @@ def of_each_date(cube: Path, dataset: str | None) -> list[Path]:
 
 
 def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[str, Any]) -> list[tuple[str, Path]]:
-    """Return the files that a command reads beside scenes and library, each with its option: list, configuration, each
-    scene's masks.
-
-    The record of a run that is repeated is left out: it may be replaced by that of the same run.
-    """
+    """Return the files read beside scenes and library, each with its option: list, configuration, scenes' masks."""
     from unmix.outputs.names import RECORD, file_of
     from unmix.scene import name_for
 
+    # The record of a run that is repeated is left out: the same run's record may replace it.
     config = click.get_current_context().meta.get(CONFIG)
     files = [("--list", listed), ("--config", None if config is None or config.name.endswith(RECORD) else config)]
     for option in ("mask", "mask_out", "extract_mask", *of_scenes()):
@@ -202,11 +191,7 @@ def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[st
 def refuse_outputs_as_inputs(
     cubes: tuple[Path, ...], out_dir: Path | None, others: list[tuple[str, Path]], suffixes: Sequence[str] = ()
 ) -> None:
-    """Raise `click.UsageError` if a scene or another file is an output of a scene: it would be replaced before or while
-    it is read.
-
-    ``suffixes`` are the ends of the outputs' names; default are those of a run.
-    """
+    """Raise `click.UsageError` if a scene or another file is an output of a scene, which would replace it."""
     writers = {(os.path.realpath(place_of(out_dir, cube)), cube.stem): cube for cube in cubes}
     for option, path in (*(("", cube) for cube in cubes), *others):
         for stem in stems_of(path, suffixes):
@@ -221,7 +206,7 @@ def refuse_outputs_as_inputs(
 
 
 def stems_of(path: Path, suffixes: Sequence[str] = ()) -> list[str]:
-    """Return the stems of scenes that may have an output of this name; ``suffixes`` are by default those of a run's outputs."""
+    """Return the stems of scenes with an output of this name; ``suffixes`` are by default those of a run's outputs."""
     from unmix.outputs.names import SUFFIXES
 
     return [path.name.removesuffix(suffix) for suffix in suffixes or SUFFIXES if path.name.endswith(suffix)]
@@ -278,7 +263,7 @@ def is_output(path: Path) -> bool:
 
 
 def read_list(path: Path, choices: Mapping[str, Any]) -> list[Path]:
-    """Read names of cubes from a file or stdin, separated by NUL if it has any, else by lines; or a catalogue's chosen items."""
+    """Read cubes' names from a file or stdin, separated by NUL if any, else by lines; or a catalogue's items."""
     if str(path) == "-" and sys.stdin is None:
         raise click.UsageError("--list -: stdin is closed")
     try:
@@ -307,14 +292,7 @@ def read_list(path: Path, choices: Mapping[str, Any]) -> list[Path]:
 def unique_scenes(
     cubes: tuple[Path, ...], out_dir: Path | None, dataset: str | None, wavelengths: str | None
 ) -> tuple[Path, ...]:
-    """Return each scene once, even if it is named more than once or by its other file; inputs that do not open are
-    kept.
-
-    Raises
-    ------
-    click.UsageError
-        If two scenes would write the same outputs.
-    """
+    """Return each scene once, also if its other file is named; `click.UsageError` if two have the same outputs."""
     from unmix import open_cube
 
     cubes = tuple({cube.absolute(): cube for cube in cubes}.values())
@@ -360,7 +338,7 @@ def stem_named_in(cube: Path) -> str:
 
 
 def same_name(name: str) -> str:
-    """Return what the names of one file have in common: accents are one letter or two, and on macOS capitals are small letters."""
+    """Return the common form of a file's names: accents may be one letter or two; on macOS capitals are ignored."""
     composed = unicodedata.normalize("NFC", name)
     return composed.casefold() if sys.platform == "darwin" else composed
 
@@ -378,11 +356,7 @@ def refuse_one_stem(runs: Sequence[Path]) -> None:
 
 
 def for_each(paths: Sequence[Path], do: Callable[[int, Path], None]) -> int:
-    """Call ``do`` with the number, from 0, and path of each of several files; one that fails is named, and the others
-    are done.
-
-    Return the exit code; an error of the only file is raised.
-    """
+    """Call ``do`` with number, from 0, and path of each file; log those that fail and return the exit code."""
     codes: list[int] = []
     for number, path in enumerate(paths):
         try:

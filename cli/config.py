@@ -29,23 +29,8 @@ class Recorded(dict[str, Any]):
 
 
 def read(path: Path, command: str) -> dict[str, Any]:
-    """Return the options in a file, by their names there; `Recorded` where it is the record of a run.
-
-    Parameters
-    ----------
-    path : Path
-        TOML: ``name = value`` a line, with the options' long names; a table with the name of a command is for that one
-        alone. Or a ``STEM_run.json``, whose ``options`` are taken.
-    command : str
-        The command that takes the options.
-
-    Raises
-    ------
-    OutputError
-        Where the file cannot be read.
-    MethodError
-        Where it is neither TOML nor a record, a table has the name of no command, or a record is of another command.
-    """
+    """Return the options in a TOML file, by their names there, or those of a run's record as `Recorded`."""
+    # A table with the name of a command is for that command alone.
     try:
         content = read_plain(path)
     except OSError as error:
@@ -96,7 +81,7 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> Recor
 
 
 def show_recorded(context: click.Context) -> None:
-    """Log the options that a record, which may be a stranger's, sets; `MethodError` where one of them names a server."""
+    """Log the options set by a record, which may be a stranger's; `MethodError` if one of them names a server."""
     taken = [
         (name, one)
         for name, value in (context.params.items() if context.meta.get(IS_RECORD) else ())
@@ -114,7 +99,7 @@ def show_recorded(context: click.Context) -> None:
 
 
 def names_of(command: click.Command) -> dict[str, tuple[click.Option, str]]:
-    """Return the options of a command, each with its name as declared, by long name and by parameter name, with underscores."""
+    """Return a command's options with their declared names, by long and parameter name, with underscores."""
     table = {}
     for one in command.params:
         if isinstance(one, click.Option) and one.expose_value and one.name is not None:
@@ -125,7 +110,7 @@ def names_of(command: click.Command) -> dict[str, tuple[click.Option, str]]:
 
 
 def value_for(one: click.Option, word: str, value: Any, where: str) -> Any:
-    """Return a value as the command line would have it: text, or true or false for a flag; `MethodError` where it is neither."""
+    """Return a value as the command line has it: text, or a bool for a flag; `MethodError` if it is neither."""
     if one.is_flag:
         if not isinstance(value, bool):
             raise MethodError(f"{where}: write true or false")
@@ -138,7 +123,7 @@ def value_for(one: click.Option, word: str, value: Any, where: str) -> Any:
 
 
 def take(context: click.Context, _: click.Parameter, path: Path | None) -> None:
-    """Make the options in a file the defaults of this call; those of the command line and the environment come first."""
+    """Make a file's options the defaults of this call; the command line and the environment come first."""
     if path is None or context.resilient_parsing:
         return
     context.meta[CONFIG] = path

@@ -88,7 +88,7 @@ def section(context: click.Context, groups: dict[str, dict[Record, str]]) -> str
 
 
 def those_of(names: list[str], all_names: list[str]) -> str:
-    """Return text that says which options of a group a command has: nothing if all, else the names, or those that it lacks."""
+    """Return text on which options of a group a command has: empty if all, else the names or those it lacks."""
     lacking = [name for name in dict.fromkeys(all_names) if name not in names]
     if not lacking:
         return ""

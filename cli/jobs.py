@@ -1,8 +1,7 @@
-"""Unmix several scenes at a time, each in a process of its own (`run --jobs`): one extracts while another solves and a
-third writes.
+"""Unmix several scenes at a time, each in a process of its own (`run --jobs`).
 
-Threads of one process would share Python's lock, which small scenes hold most of their time. A process that dies costs
-its scene alone.
+One extracts while another solves and a third writes. Threads of one process would share Python's lock, which small
+scenes hold most of their time. A process that dies costs its scene alone.
 """
 
 import contextlib
@@ -35,7 +34,7 @@ CLEANING_UP, DYING = 5.0, 2.0
 
 
 class SceneProcess:
-    """A process that unmixes one scene after the other; ``settings`` are `unmix.run`'s, ``scenes`` how many it may expect."""
+    """A process that unmixes about ``scenes`` scenes, one after the other, with ``settings`` of `unmix.run`."""
 
     cube = Path()
 
@@ -71,16 +70,13 @@ class SceneProcess:
             )
 
     def end(self, deadline: float | None = None) -> None:
-        """Stop the process, which cleans up first; kill it where it has not ended by then, or a further signal wants no
-        waiting.
-
-        A killed process leaves what a later run goes on from. One that a hung disk holds cannot be killed and is left
-        alone.
-        """
+        """Stop the process, which cleans up first; kill it at the deadline, or if a further signal came."""
         deadline = time.monotonic() + CLEANING_UP if deadline is None else deadline
         self.process.terminate()
         while self.process.poll() is None and time.monotonic() < deadline + DYING:
             if time.monotonic() > deadline or start.SignalState.again:
+                # A later run goes on from what is left. A process that a hung disk holds cannot be killed: it is left
+                # alone.
                 self.process.kill()
                 deadline = min(deadline, time.monotonic())
             time.sleep(0.01)
@@ -90,10 +86,7 @@ class SceneProcess:
 def side_by_side(
     cubes: Sequence[Path], jobs: int, settings: dict[str, Any], command: Sequence[str], board: Board
 ) -> Generator[tuple[Path, Result]]:
-    """Yield each scene with its report or its error, in the order in which they end.
-
-    The first has a process alone until it has solved a block: what it compiles the others find.
-    """
+    """Yield each scene with its report or its error, in the order in which they end."""
     todo, workers, most, said = deque(cubes), list[SceneProcess](), 1, set[str]()
     jobs = min(jobs, len(cubes))
     devices, scenes = devices_in(settings.get("device", "auto")), -(-len(cubes) // jobs)
@@ -114,6 +107,7 @@ def side_by_side(
                         log.log(level, text)
                     said.add(text)
                     continue
+                # The first process has solved a block: the others find the code that it compiled.
                 most = jobs
                 if kind == "progress":
                     report = board.scene(worker.cube)

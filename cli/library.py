@@ -1,4 +1,4 @@
-"""`unmix library`: build, inspect, convert, match, prune and resample spectral libraries; see `library_tables` for more."""
+"""`unmix library`: build, inspect, convert, match, prune and resample spectral libraries; see `library_tables`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +44,7 @@ def load_selected(library: Path, select: str | None) -> list[Any]:
 
 
 def only_part(parts: list[Any], library: Path, complete: bool) -> Any:
-    """Return the spectra of a library, which must be on one axis; if ``complete``, those that have a value at every channel."""
+    """Return a library's spectra, which must be on one axis; if ``complete``, those with a value at every channel."""
     import numpy as np
 
     from unmix.errors import LibraryError

@@ -66,16 +66,8 @@ class Once(click.Option):
 
 
 def value(words: str, help: str, **how: Any) -> Callable[[Command], Command]:
-    """Return an option with a value, whose help shows its default.
-
-    Parameters
-    ----------
-    words : str
-        The names of the option, and of the parameter if it differs, separated by blanks: ``-o --out``.
-    help : str
-    **how
-        Arguments of `click.option`; a tuple as ``type`` lists the words that it takes, in any case.
-    """
+    """Return an option with a value, and its default in the help; a tuple as ``type`` lists words in any case."""
+    # ``words`` are the names of the option, and of the parameter if it differs, separated by blanks: ``-o --out``.
     if isinstance(how.get("type"), tuple):
         how["type"] = one_of(how["type"])
     return click.option(*words.split(), help=help, show_default=how.get("default") is not None, cls=Once, **how)

@@ -1,4 +1,4 @@
-"""The outcome of each scene of `run` and `batch`: a line in the log, JSON on stdout, a table of those that failed, the exit code."""
+"""Report the outcome of each scene of `run` and `batch`: in the log, JSON, a table of failures, the exit code."""
 
 import contextlib
 import csv
@@ -60,7 +60,7 @@ def proof_line(result: dict[str, Any], pixels: dict[str, int]) -> str:
 
 
 def fit_line(fit: dict[str, Any]) -> str:
-    """Return in words how far the model is from the pixels: as shares of their lengths, and in the unit of their values."""
+    """Return how far the model is from the pixels, in words: relative to their lengths, and in their unit."""
     from unmix.runs.record.fit import in_percent
 
     shares = (in_percent(float("inf") if value is None else value) for value in fit["relative_rmse"].values())
@@ -99,8 +99,7 @@ def show_plan(plan: dict[str, Any]) -> None:
 
 
 class Outcomes:
-    """Reports the outcome of each of ``count`` scenes, as JSON on stdout and a line in the log, and collects the exit
-    code.
+    """Report each of ``count`` scenes as JSON on stdout and a line in the log, and collect the exit code.
 
     ``uncertified`` "fail" makes uncertified pixels of an exact solver a failure, "ok" does not.
     """
@@ -156,7 +155,7 @@ class Outcomes:
         write_whole({self.table: os.fsencode(text.getvalue())}, True, "another name", is_table_of_failed)
 
     def write(self, cube: Path, line: dict[str, Any]) -> None:
-        """Print a line of JSON; if that fails, go on and change the exit code, but raise if the reader closed stdout."""
+        """Print a line of JSON; on failure go on and change the exit code, but raise if the reader closed stdout."""
         try:
             print_json({"scene": str(cube)} | line)
         except BrokenPipeError:

@@ -31,7 +31,7 @@ class Stopped(BaseException):
 
 
 class SignalState:
-    """The first signal and when it came, whether the work goes on, and whether another signal came, of somebody who waits no longer."""
+    """The first signal and its time, whether the work goes on, and whether a later signal wants no more waiting."""
 
     number: int | None = None
     came = 0.0
@@ -76,7 +76,7 @@ def begin_work() -> None:
 
 
 def end_work() -> int | None:
-    """Let signals end the process at once from now on; return the number of one that came, even if its exception was swallowed."""
+    """Let signals end the process at once from now on; return an earlier signal, even if its exception was lost."""
     SignalState.is_working = False
     if SignalState.number is not None:  # Python's own end would let a late alarm end the process with another code
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -90,7 +90,7 @@ def message(number: int) -> str:
 
 
 def on_signal(number: int, frame: FrameType | None) -> None:
-    """Stop for the first signal; further ones, which would interrupt the cleaning up, end only processes that are waited for."""
+    """Stop for the first signal; note a later one, which ends only processes that are waited for."""
     if not SignalState.is_working:
         try:
             os.write(2, f"unmix: {message(number)}\n".encode())
@@ -101,6 +101,7 @@ def on_signal(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGALRM, on_alarm)
         sys.unraisablehook = say_unless_stopped
         stop(frame)
+    # An exception would interrupt the cleaning up.
     elif time.monotonic() - SignalState.came > TOGETHER:
         SignalState.again = True
 
@@ -130,7 +131,8 @@ def stop(frame: FrameType | None) -> None:
 
 
 def is_held() -> bool:
-    """Return whether the main thread blocks these signals, for renames that belong together: other threads would take them instead."""
+    """Return whether the main thread blocks the stopping signals, for renames that belong together."""
+    # Without this, other threads would take the signals instead.
     return not signal.pthread_sigmask(signal.SIG_BLOCK, ()).isdisjoint(STOPPING)
 
 

@@ -25,7 +25,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """A scene cut into blocks of ``lines_per_block`` lines, from line ``first`` on, with ``slots`` buffers in flight at once."""
+    """A scene cut into blocks of ``lines_per_block`` lines, from line ``first``, with ``slots`` buffers in flight."""
 
     lines: int
     lines_per_block: int
@@ -58,7 +58,7 @@ def workers_for(threads: int | None) -> int:
 
 
 def once_a_process(make: Callable[[], ThreadPoolExecutor]) -> Callable[[], ThreadPoolExecutor]:
-    """Keep the pool of threads that a function makes for the process; a forked child, which lacks the threads, makes its own."""
+    """Keep the thread pool of a function for the process; a forked child, without its threads, makes its own."""
 
     @functools.cache
     def kept() -> ThreadPoolExecutor:
@@ -93,34 +93,11 @@ def plan_blocks(
     piece: int | None = None,
     chunk: int = 1,
 ) -> BlockPlan:
-    """Cut a scene into blocks so that all slots together stay within the budget.
-
-    Where not even one line fits each slot, there are fewer slots: the budget matters more than the overlap.
-
-    Parameters
-    ----------
-    lines : int
-        Lines of the scene.
-    bytes_per_line : int
-        All bytes that one line takes in the memory of a slot.
-    budget : int
-        Bytes for all slots.
-    slots : int
-        Buffers wanted in flight.
-    option : str
-        The parameter that the error message names.
-    piece : int, optional
-        Bytes of a line that are contiguous in the file; default is all.
-    chunk : int
-        Lines that are decompressed together: blocks are whole chunks, as far as the budget allows.
-
-    Raises
-    ------
-    MethodError
-        If not even one line fits; the message names the bytes that one line needs.
-    """
+    """Cut a scene into blocks so that all slots stay within the budget; `MethodError` if not one line fits."""
+    # ``piece``: contiguous bytes of a line in the file, default all; ``chunk``: lines that are decompressed together.
     if budget < bytes_per_line:
         raise MethodError(f"{option} {budget} bytes is too small: one line of this scene needs {bytes_per_line}")
+    # Fewer slots if not one line fits each: the budget matters more than the overlap.
     slots = max(1, min(slots, budget // bytes_per_line, lines))
     fitting = budget // slots // bytes_per_line
     preferred = max(1, LARGEST_BLOCK // bytes_per_line, SMALLEST_PIECE // piece if piece else 0)

@@ -1,9 +1,32 @@
-"""The certificate: bound how far each pixel's abundances are from the optimum, from pixel, endmembers and abundances
-alone.
+"""The certificate: bound the distance of a pixel's abundances from the optimum by these, pixel and endmembers alone.
 
 Nothing here depends on the solver that found the abundances. κ is the largest violation of the optimality conditions,
 relative to the sizes of its terms; δ bounds the distance of the abundances from the optimum, including the rounding
-errors of computing δ itself. docs/methods.md has the proof, term by term.
+errors of computing δ itself. docs/methods.md has the proofs, term by term.
+
+κ and δ (`certify_function`). With residual ``r = y − E a`` and dual ``w = Eᵀr``: λ is 0, for the sum to one
+``aᵀw / Σa`` under a ≥ 0 and else the mean of w, and ``v_j = w_j − λ``. Where a_j = 0 under a ≥ 0, only its positive
+part counts. A penalty is subtracted from each dual: f is then ``½ |y − E a|² + penaltyᵀa``, and the dual point of the
+duality gap satisfies ``Eᵀθ ≤ penalty``.
+
+``κ = max_j |v_j| / (|e_j| s)``, with ``s = |y|``; for the sum to one the longest column replaces every |e_j|, and s is
+at least that. Where abundances may be negative, s is at least Σ|e_j||a_j|. κ is at least max(−a_j), |Σa − 1| over
+max(1, Σ|a_j|), and 100 times the duality gap over ½ s², with the worth of |Σa − 1|: the gap is that of a divided by its
+sum.
+
+``δ = |v + ρ|₂ / σ²``, where ρ bounds the rounding of v: f is σ²-strongly convex, hence ``σ²|a − a*|² ≤ vᵀ(a* − a)``.
+
+δ by a face (`face_function`), by the condition of the columns that an optimum may use instead of all endmembers. The
+face K holds the support at first. Let g be ``v + ρ`` on K, over the columns' lengths, and σ the smallest singular value
+of the columns of K at unit length. Then the optimum over K is no further from a than ``|g| / σ²`` (in abundances times
+lengths), and its residual no further than ``|g| / σ`` from that of a. So the dual of any other column is below
+``v_j + ρ_j + |e_j||g| / σ``; if that is negative for all, the optimum over K is the optimum, and unique. A column for
+which it is not joins K. It needs neither full rank nor fewer columns than bands.
+
+A column that depends on K would have the dual 0, were it not for the rounding of the spectra: by ``ε|e_j|`` each, it
+moves the dual by up to ``ε|e_j||r| (1 + √k / σ)``. So columns with duals above minus that join K, too, which is then
+dependent. σ² is no less than ``1 / |T⁻¹|²`` (Frobenius), T the Cholesky factor of the Gram matrix of K, less the
+rounding of both.
 """
 
 import functools
@@ -48,54 +71,7 @@ MOST_COLUMNS = 96
 
 @functools.cache
 def certify_function(ops: Width) -> Any:
-    """Return the compiled function ``certify``, which fills rmse, kappa and delta of a tile of pixels.
-
-    With residual ``r = y − E a`` and dual ``w = Eᵀr``: λ is 0, for the sum to one ``aᵀw / Σa`` under a ≥ 0 and else the
-    mean of w, and ``v_j = w_j − λ``. Where a_j = 0 under a ≥ 0, only its positive part counts.
-
-    ``κ = max_j |v_j| / (|e_j| s)``, with ``s = |y|``; for the sum to one the longest column replaces every |e_j|, and s
-    is at least that. Where abundances may be negative, s is at least Σ|e_j||a_j|. κ is at least max(−a_j), |Σa − 1|
-    over max(1, Σ|a_j|), and 100 times the duality gap over ½ s², with what |Σa − 1| is worth: the gap is that of a
-    divided by its sum.
-
-    ``δ = |v + ρ|₂ / σ²``, where ρ bounds the rounding of v: f is σ²-strongly convex, hence ``σ²|a − a*|² ≤ vᵀ(a* −
-    a)``.
-
-    Parameters
-    ----------
-    ops : Width
-        The vector operations, and how many pixels a tile has (``width``). The following are the arguments of
-        ``certify``, in order.
-    E : array (L, p), float64
-        Endmembers. For the sum to one, the mean endmember is subtracted from them and from the pixels: this changes no
-        abundance.
-    sizes : array (p,), float64
-        |e_j|, the lengths of the columns of E.
-    slopes : array (p,), float64
-        ``e_jᵀc`` for a vector c of length 1 with which all are positive, for the duality gap where curvature is 0.
-        Columns of which a mixture is zero, as a background of either sign, have −1/(σ|e_j|), σ their least singular
-        value above 0 at unit length: the dual point is orthogonal to them, as c is. Zeros where there is no such
-        vector; with shape (0,), κ leaves the duality gap out.
-    curvature : float
-        σ², a lower bound of σ_min(E)² (for the sum to one, of E on vectors that sum to 0); 0 where E lacks full rank: δ
-        is infinite.
-    centre : float
-        The length of the mean endmember that was subtracted; 0 if none was.
-    sum_to_one, nonnegative : bool
-        The constraints.
-    penalty : array (p,) or (0,), float64
-        Subtracted from each dual: f is then ``½ |y − E a|² + penaltyᵀa``, with a ≥ 0. All that is said of w holds of
-        the difference, the slope of f with its sign changed; so does the duality gap, whose dual point satisfies ``Eᵀθ
-        ≤ penalty``.
-    Y, A : arrays (L, width) and (p, width), float64
-        Pixels and abundances, one pixel a column.
-    W : array (p, width), float64
-        Scratch: the duals.
-    rmse, kappa, delta : arrays (1, width), float64
-        Results; rmse is ``sqrt(|y − E a|² / L)``. On entry ``delta`` holds a bound that is already known, or infinity.
-    terms : array (7, width), float64
-        Values of each pixel for `face_function`: the rows `MULTIPLIER` to `WORTH`.
-    """
+    """Return the compiled function ``certify``, which fills rmse, kappa and delta of a tile of pixels."""
     load, store, fma, broadcast, root = ops.load, ops.store, ops.fma, ops.broadcast, ops.root
     lanes_of, first_of, all_lanes = ops.lanes_of, ops.first_of, 2**ops.width - 1
     verdict, picks = verdict_function(ops), ops.width > 1
@@ -111,7 +87,7 @@ def certify_function(ops: Width) -> Any:
 
     @inlined
     def add_bands(E, Y, A, W, used, b, b1, b2, b3, in1, in2, in3, yy, rr):
-        """Add what four bands contribute to the duals, to |y|² and to |r|²; a band of which ``in1`` to ``in3`` is 0 is none."""
+        """Add four bands to the duals, to |y|² and to |r|²; a band whose ``in1`` to ``in3`` is 0 adds nothing."""
         r0, r1, r2, r3 = load(Y, b), load(Y, b1) * in1, load(Y, b2) * in2, load(Y, b3) * in3
         yy = fma(r3, r3, fma(r2, r2, fma(r1, r1, fma(r0, r0, yy))))
         for j in range(E.shape[1] if used == 0 else 0):
@@ -128,12 +104,19 @@ def certify_function(ops: Width) -> Any:
 
     @compiled
     def used_columns(A):
-        """Return the columns that any lane uses, as bits; 0 where that is not known. What is not 0, is used: NaN too."""
+        """Return the columns that any lane uses (not 0, also NaN) as bits; 0 where that is not known."""
         used = 0
         for j in range(A.shape[0] if picks and A.shape[0] < 64 else 0):
             used |= int(lanes_of(load(A, j) == 0.0) != all_lanes) << j
         return used
 
+    # One pixel a column: Y (L, width), A and the scratch W (p, width), results (1, width), terms (7, width). E (L, p)
+    # and Y are less the mean endmember, of length ``centre``, for the sum to one. ``curvature`` is σ², a lower bound of
+    # σ_min(E)² (for the sum to one on vectors that sum to 0); 0 without full rank: δ is infinite. ``slopes`` are e_jᵀc
+    # for a vector c of length 1 with which all are positive, for the duality gap at curvature 0; columns with a mixture
+    # of zero, as a background of either sign, have −1/(σ|e_j|), σ their least singular value above 0 at unit length.
+    # They are 0 without such a c; with shape (0,), κ leaves the gap out. On entry ``delta`` holds a known bound, or
+    # infinity.
     @compiled
     def certify(
         E, sizes, slopes, curvature, centre, sum_to_one, nonnegative, penalty, Y, A, W, rmse, kappa, delta, terms
@@ -160,19 +143,17 @@ def certify_function(ops: Width) -> Any:
 
 @inlined
 def worth_of_sum(multiplier, r_norm, centre, sum_error, beyond, longest):
-    """Return by how much ½ |y − E a|² may change when a is divided by its sum, which is off by ``sum_error``.
-
-    To first order by λ, of size ``multiplier``, for each unit. Errors ``beyond`` a sum's rounding, which is no more
-    than that of the spectra, count for spectra as they are, too: by the residual along their mean, of length
-    ``centre``.
-    """
+    """Return by how much ½|y − E a|² may change when a is divided by its sum, which is off by ``sum_error``."""
+    # To first order by λ, of size ``multiplier``, for each unit. Errors ``beyond`` the rounding of a sum, which is no
+    # more than that of the spectra, count for the given spectra, too: by the residual along their mean, of length
+    # ``centre``.
     apart, outer = longest * sum_error, centre * beyond
     return multiplier * sum_error + r_norm * outer + (apart + outer) * (apart + outer) * 0.5
 
 
 @functools.cache
 def verdict_function(ops: Width) -> Any:
-    """Return ``verdict``, which computes κ and δ of a tile from its duals W and the norms of its pixels and residuals."""
+    """Return ``verdict``, which computes κ and δ of a tile from its duals W and norms of pixels and residuals."""
     load, store, fma, select, broadcast, root = ops.load, ops.store, ops.fma, ops.select, ops.broadcast, ops.root
 
     @compiled
@@ -284,7 +265,7 @@ def verdict_function(ops: Width) -> Any:
 
 
 def blur_of(L: int, share: float = 1.0) -> float:
-    """Return ε, by which an endmember of L bands may be off, over its length with the constant band; ``share``: its own over that."""
+    """Return ε, the error of an endmember of L bands over its length with the constant band (own length: ``share``)."""
     return (L + ROUNDINGS_OF_SPECTRA) * UNIT_ROUNDOFF * share
 
 
@@ -313,18 +294,13 @@ def entry_of(U, i, j):
 
 @functools.cache
 def extend_function(team: Team, product: Any = entry_of) -> Any:
-    """Return ``extend``, which adds a column to the Cholesky factor of a `Face` and to its inverse.
-
-    ``product(U, i, j)`` returns the product of two columns at unit length.
-    """
+    """Return ``extend``, which adds a column to a `Face`'s Cholesky factor and its inverse."""
+    # ``product(U, i, j)`` returns the product of two columns at unit length.
     rank, size, sync, total = team.rank, team.size, team.sync, team.total
 
     @team.compile
     def extend(U, face, k, j, reduction_buffer):
-        """Add column j, which is the face's k-th, to the factor of those before.
-
-        Return the sum of squares that the inverse factor gains, infinite if j depends on them.
-        """
+        """Add column j as the face's k-th to the factor; return the inverse's gain in squares, inf if dependent."""
         columns, factors, row = face.columns, face.factors, face.row
         for i in range(rank(), k, size()):
             row[i] = product(U, columns[i], j)
@@ -359,63 +335,13 @@ def extend_function(team: Team, product: Any = entry_of) -> Any:
 
 @functools.cache
 def face_function(team: Team, product: Any = entry_of) -> Any:
-    """Return the compiled function ``face_function``.
-
-    It bounds the distance to the optimum by the condition of the columns that an optimum may use, not by that of all
-    endmembers.
-
-    The face K holds the support at first. Let g be ``v + ρ`` on K, over the columns' lengths, and σ the smallest
-    singular value of the columns of K at unit length. Then the optimum over K is no further from a than ``|g| / σ²``
-    (in abundances times lengths), and its residual no further than ``|g| / σ`` from that of a. So the dual of any other
-    column is below ``v_j + ρ_j + |e_j||g| / σ``; if that is negative for all, the optimum over K is the optimum, and
-    unique. A column for which it is not joins K. It needs neither full rank nor fewer columns than bands.
-
-    A column that depends on K would have the dual 0, were it not for the rounding of the spectra: by ``ε|e_j|`` each,
-    it moves the dual by up to ``ε|e_j||r| (1 + √k / σ)``. So columns with duals above minus that join K, too, which is
-    then dependent.
-
-    σ² is no less than ``1 / |T⁻¹|²`` (Frobenius), T the Cholesky factor of the Gram matrix of K, less the rounding of
-    both. docs/methods.md has the proof.
-
-    Parameters
-    ----------
-    team : Team
-        The threads that work on a pixel together.
-    product : compiled function
-        ``product(U, i, j)`` returns the product of two columns. The following are the arguments of ``face_function``,
-        in order.
-    U
-        The first argument of ``product``. Without that function it is the Gram matrix (p, p) of the endmembers at unit
-        length (for the sum to one with the constant band), each entry right to 4 units of rounding.
-    norms, sizes : arrays (p,), float64
-        Lengths of these columns, and those without the constant band.
-    sum_to_one : bool
-    a, w : arrays (p,), float64
-        Abundances ≥ 0, and duals.
-    multiplier, margin, sum_error : float
-        See `MULTIPLIER`, `MARGIN`, `SUM_ERROR`.
-    blur : float
-        ε|r|: see `blur_of` and `LEFT`.
-    face : Face
-    reduction_buffer : array, float64
-        Scratch for sums over the team.
-
-    Returns
-    -------
-    distance, gap : float
-        Results of ``face_function``: bounds on the distance to the optimum and on the duality gap; infinite where the
-        columns of the face are too nearly dependent, or more than the face has room for.
-    """
+    """Return the compiled ``bound_on_face``, which bounds distance to the optimum and duality gap by a face."""
     rank, size, sync, counted = team.rank, team.size, team.sync, team.counted
     extend = extend_function(team, product)
 
     @team.compile
     def mark(w, a, norms, sizes, multiplier, margin, blur, longest, reach, weighted, first, k, face, reduction_buffer):
-        """Mark the columns that join k others: first the support, then those whose dual may not be negative at the
-        optimum.
-
-        Write them into the face's columns, as far as there is room; return their number.
-        """
+        """Mark columns that join k others: first the support, then those of possibly dual ≥ 0; return their number."""
         found = 0
         for begin in range(0, a.shape[0], size()):
             j, joins = begin + rank(), False
@@ -436,6 +362,10 @@ def face_function(team: Team, product: Any = entry_of) -> Any:
         sync()
         return found
 
+    # U is the first argument of ``product`` or, without that, the Gram matrix (p, p) of the endmembers at unit length
+    # (with the constant band for the sum to one), right to 4 units of rounding. ``norms`` (p,) are the lengths of these
+    # columns, ``sizes`` those without the constant band; a ≥ 0 and w (p,) abundances and duals; ``blur`` is ε|r|. The
+    # bounds are infinite if the face is too nearly dependent, or has no room.
     @team.compile
     def bound_on_face(U, norms, sizes, sum_to_one, a, w, multiplier, margin, sum_error, blur, face, reduction_buffer):
         k, inverse_square = 0, 0.0

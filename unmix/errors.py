@@ -1,4 +1,4 @@
-"""The errors that unmix raises on purpose, each message one line: what is wrong, in which file, what to do; other text."""
+"""The errors that unmix raises on purpose, each message one line: the fault, the file, what to do; and text."""
 
 import functools
 import logging
@@ -15,11 +15,8 @@ def say_once(said: str, level: int = logging.INFO) -> None:
 
 
 def printable(text: str) -> str:
-    """Return a text as one printable line; unprintable characters are written as escapes such as ``\\x1b``.
-
-    Headers, libraries and file names may hold line breaks, control characters that a terminal obeys, marks that reverse
-    the direction of writing, or halves of surrogate pairs, which cannot be encoded.
-    """
+    r"""Return a text as one printable line, with unprintable characters as escapes such as ``\x1b``."""
+    # Names may hold line breaks, control characters for terminals, marks that reverse the writing, and lone surrogates.
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 

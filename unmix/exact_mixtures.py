@@ -50,11 +50,7 @@ def gather_all(block, stored, Y):
 
 @compiled
 def find_direction(plan, moved, x, used, c, q):
-    """Write ``c = E x − moved`` and the products q of the endmembers with it, less their mean ν on the support of x for
-    the sum to one.
-
-    ``used`` is scratch. Return ν and |c|.
-    """
+    """Write c = E x − moved and q = Eᵀc, for the sum to one less its mean ν on x's support; return ν and |c|."""
     L, p = plan.E.shape
     square, multiplier, k = 0.0, 0.0, 0
     for j in range(p):
@@ -96,7 +92,7 @@ def find_face(plan, x, q, length, face):
 
 @compiled
 def fit_exactly(plan, y, a, r, k, face, right):
-    """Correct the abundances on K by what they leave, and hold them at 0 or above; leave the residual in r, and return its length."""
+    """Correct the abundances on K by their residual, at 0 or above; leave the residual in r, return its length."""
     L = y.shape[0]
     left = 0.0
     for turn in range(CORRECTIONS + 1):
@@ -171,12 +167,9 @@ def bound_mixture(plan, a, q, multiplier, length, k, curvature, size, left, face
 
 @allocating
 def prove_all(plan, Y, moved, X, face, A, residuals, left, kappa, delta):
-    """Prove pixels Y (n, L) with the optima X (p, n) of those that are ``moved``: fill abundances A (n, p), and of each
-    pixel the rest.
-
-    ``residuals`` is (n, L), or (0, L) where they are not wanted; ``left`` has their lengths. κ and δ of a pixel that is
-    not proved are infinite.
-    """
+    """Prove pixels Y (n, L) by optima X (p, n) of the ``moved`` ones; fill abundances A (n, p) and the rest."""
+    # ``residuals`` is (n, L), or (0, L) if not wanted; ``left`` has their lengths; κ and δ are infinite if a pixel is
+    # not proved.
     n, L = Y.shape
     p = X.shape[0]
     used = np.empty(p, np.int64)
@@ -209,26 +202,9 @@ def prove_all(plan, Y, moved, X, face, A, residuals, left, kappa, delta):
 def prove_mixtures(
     problem: Problem, plan: Plan, spectra: np.ndarray, results: dict[str, np.ndarray], limit: float
 ) -> np.ndarray:
-    """Replace the answers of pixels that are mixtures without noise by those that this module proves.
-
-    Parameters
-    ----------
-    problem : Problem
-        With a ≥ 0 and without a penalty.
-    plan : Plan
-        For the search of `path_of` the problem.
-    spectra : array (1, n, bands)
-        Pixels as stored.
-    results : dict of arrays
-        One line of n samples; of those that are proved abundances, RMSE, κ, δ and the residual are written.
-    limit : float
-        The largest δ that is proof enough.
-
-    Returns
-    -------
-    array (n,), bool
-        Which pixels are proved.
-    """
+    """Replace answers of pixels that are mixtures without noise by proved ones; return which (n,) are proved."""
+    # For a ≥ 0 without a penalty; ``spectra`` (1, n, bands) as stored; ``results`` of one line; ``limit``: the largest
+    # δ that is proof enough.
     n, (L, p) = spectra.shape[1], problem.E.shape
     Y = np.empty((1, n, L))
     stored = Stored(*problem.stored())

@@ -1,4 +1,4 @@
-"""Read, solve and write blocks concurrently: a few buffers are reused in turn, blocks stay in order, and nothing is copied."""
+"""Read, solve and write blocks concurrently and in order: a few buffers are reused, and nothing is copied."""
 
 import contextlib
 import functools
@@ -57,8 +57,7 @@ class JobProgress:
 
 @dataclass
 class Seconds:
-    """Seconds spent in each stage; all but ``compiling`` overlap, so that their sum may exceed ``total``, the elapsed
-    time of these.
+    """Seconds of each stage; all but ``compiling`` overlap, so their sum may exceed ``total``, their elapsed time.
 
     ``copying`` is the sum of transfers to and from a GPU; 0 on a CPU.
     """
@@ -76,11 +75,7 @@ class Seconds:
             setattr(self, stage, value)
 
     def hidden(self) -> float | None:
-        """Return the share of the shorter stages that overlapped with the longest one.
-
-        1 if ``total`` is no longer than the longest stage, 0 if all ran one after the other; None if there are no
-        shorter stages.
-        """
+        """Return the share of the shorter stages that overlapped with the longest, 0 to 1; None without any."""
         stages = (self.reading, self.copying, self.solving, self.writing)
         shorter = sum(stages) - max(stages)
         if shorter <= 0:
@@ -117,24 +112,9 @@ def stream(
     seconds: Seconds,
     readers: int = READING,
 ) -> None:
-    """Pass every block through read, worker and finish; each stage sees the blocks in order.
-
-    Parameters
-    ----------
-    blocks : iterable of slice
-        Lines of each block.
-    slots : list
-        Buffers; their number is that of the blocks in flight.
-    read : callable
-        Fills a slot with a block's stored values; runs on its own threads, for ``readers`` blocks at a time.
-    worker : Worker
-        Solves a slot; called from the calling thread.
-    finish : callable
-        Writes a slot's results; runs on its own thread.
-    seconds : Seconds
-        The time of each stage is added to it.
-    readers : int
-    """
+    """Pass every block through read, worker and finish; each stage sees the blocks in order."""
+    # As many blocks are in flight as ``slots``. ``read`` runs on ``readers`` threads, ``worker`` on the calling one,
+    # ``finish`` on one of its own.
 
     stages = {"reading": BusyTimer(), "writing": BusyTimer()}
 

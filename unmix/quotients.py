@@ -14,25 +14,9 @@ LEAST_SCALE = 1e-250
 
 @compiled
 def divide_pixel(A, delta, state, line, s, weights, length, most, fractions, scales, far):
-    """Write fractions, scale and the δ of the fractions of one pixel; `NODATA` where it is not solved.
-
-    `unmix.library.fractions.Normalization` says what they are, and why δ is a bound; the arithmetic is the same, in the
-    same order.
-
-    Parameters
-    ----------
-    A : array (n, p, samples), float64
-        Abundances.
-    delta, state : arrays (n, samples)
-    line, s : int
-        The pixel.
-    weights : array (p,), float64
-    length, most : float
-        Bounds of the length of the weights and of the largest.
-    fractions : array (n, p, samples), float32
-    scales : array (n, samples), float32
-    far : array (n, samples), float64
-    """
+    """Write one pixel's fractions, scale and the δ of the fractions; `NODATA` if it is not solved."""
+    # `unmix.library.fractions.Normalization` has the proof; the arithmetic is the same, in the same order. ``length``
+    # and ``most`` bound the length of the weights and the largest.
     p = A.shape[1]
     if state[line, s] != SOLVED:
         for j in range(p):

@@ -28,25 +28,9 @@ def worst_first(limit: float) -> float:
 def rescue(
     problem: Problem, raw: np.ndarray, results: dict[str, np.ndarray], limit: float = FARTHEST, threads: int = 1
 ) -> int:
-    """Solve the doubtful pixels of a block again in place, starting from their present abundances.
-
-    Parameters
-    ----------
-    problem : Problem
-    raw : array
-        The block's stored values, in ``problem.interleave``.
-    results : dict of arrays
-        The arrays of `unmix.devices.Line.results`; a pixel is replaced where its certificate does not get worse.
-    limit : float
-        The largest δ that counts as certified.
-    threads : int
-        How many may work at a time. With a library of 529 of the scene's own spectra, each of these takes 0.4 ms.
-
-    Returns
-    -------
-    int
-        How many pixels reached κ ≤ 1e-10 that had not before.
-    """
+    """Solve a block's doubtful pixels again in place, from their abundances; return how many come to κ ≤ 1e-10."""
+    # A pixel is replaced if its certificate does not get worse. With a library of 529 of the scene's spectra each takes
+    # 0.4 ms.
     most = worst_first(limit)
     hopeless = np.inf if problem.has_duplicates else -1.0  # which no precision tells apart
     kappa, delta = results["kappa"], results["delta"]
@@ -76,7 +60,7 @@ def prove_share(
     limit: float,
     places: np.ndarray,
 ) -> int:
-    """Do what `prove_again` does, but for pixels without noise what `unmix.exact_mixtures` can, in a hundredth of the time."""
+    """Do as `prove_again`, but pixels without noise by `unmix.exact_mixtures` if possible, in 1 % of the time."""
     from .exact_mixtures import NO_NOISE, prove_mixtures
     from .solvers.pixels.cpu import Plan, path_of_solver
 
@@ -95,11 +79,7 @@ def prove_share(
 def taken(
     problem: Problem, pixels: np.ndarray, results: dict[str, np.ndarray], places: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the stored values (1, n, bands) and results of one line of the pixels at ``places`` (n, 2); the residual
-    is empty.
-
-    Results are float64 whatever they are in the block, so that what takes them is compiled once.
-    """
+    """Return stored values (1, n, bands) and results of the pixels at ``places`` (n, 2), with an empty residual."""
     from .devices import Line
 
     selected = places[:, 0], places[:, 1]
@@ -107,6 +87,7 @@ def taken(
     line = Line(len(places), spectra.nbytes, len(results["residual"]) > 0)
     again = {}
     for name, (_, shape) in line.results(1, problem).items():
+        # float64, whatever they are in the block, so that the code for them is compiled once.
         is_real = results[name].dtype.kind == "f"
         again[name] = values = np.empty(shape, np.float64 if is_real else results[name].dtype)
         if name == "abundance":
@@ -137,10 +118,8 @@ def prove_again(
     limit: float,
     places: np.ndarray,
 ) -> int:
-    """Do what `rescue` does, in double-double, for the pixels at ``places`` (n, 2) of a block (lines, samples, bands).
-
-    ``constants`` are the problem's in double-double and in float64.
-    """
+    """Do as `rescue`, in double-double, for the pixels at ``places`` (n, 2) of a block (lines, samples, bands)."""
+    # ``constants`` are the problem's in double-double and in float64.
     from .solvers.pixels.active_set_extended import prove_pixels
     from .solvers.pixels.cpu import Plan, Results, Stored
 

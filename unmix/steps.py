@@ -1,4 +1,4 @@
-"""Integers of 16 bits that stand for values, each ``offset + step · integer``: the same arithmetic on a CPU and a GPU."""
+"""Integers of 16 bits for values ``offset + step · integer``: the same arithmetic on a CPU and a GPU."""
 
 from typing import Any
 
@@ -27,10 +27,9 @@ def integer_of(value: Any, step: float, offset: float) -> int:
 
 @compiled
 def to_integers(values: Any, stored: Any, step: float, offset: float) -> int:
-    """Store values (n,) as integers (n,) of 16 bits; return the last that does not fit, −1 if all do.
-
-    Compiled, because the host's writing bounds a run on a GPU: in NumPy, with arrays in between, it took as long again.
-    """
+    """Store values (n,) as 16-bit integers (n,); return the index of the last that does not fit, −1 if all do."""
+    # Compiled, because the host's writing bounds a run on a GPU: in NumPy, with arrays in between, it took as long
+    # again.
     misfit = -1
     for i in range(len(values)):
         number = integer_of(values[i], step, offset)

@@ -53,7 +53,7 @@ def kappa_bin_of(bits):
 
 
 def edges() -> np.ndarray:
-    """Return the bounds of the bins, (257,) float64; smaller values fall into the first bin, larger ones into the last."""
+    """Return the bounds of the bins (257,); smaller values fall into the first bin, larger ones into the last."""
     octave, part = np.divmod(np.arange(BINS + 1), PER_OCTAVE)
     return 2.0 ** (octave + LOWEST_OCTAVE) * (1 + part / PER_OCTAVE)
 
@@ -134,15 +134,7 @@ def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, kap
 def count_block(
     results: Mapping[str, np.ndarray], certified: float = CERTIFIED, limit: float = MOST_DELTA
 ) -> BlockCounts:
-    """Count the pixels of a block.
-
-    Parameters
-    ----------
-    results : mapping of arrays
-        The arrays of `unmix.devices.Line.results`.
-    certified, limit : float
-        The largest κ and δ that count as certified.
-    """
+    """Count the pixels of a block; κ up to ``certified`` and δ up to ``limit`` count as certified."""
     n, p, _ = results["abundance"].shape
     step_counts = int(results["steps"].max(initial=0)) + 1
     shapes = ((n, 4), (n, 4), (n, step_counts), (n, BINS), (n, KAPPA_BINS), (n, p), (n, p), (n, p), (n, p))
@@ -265,8 +257,8 @@ class Summary:
         self.residuals = sums if self.residuals is None else self.residuals + sums
 
     def percentile(self, share: float) -> float:
-        """Return the relative RMSE that this share of the pixels does not exceed, right to 3 % of itself between 0.001
-        and 62; 62 where it is larger, NaN where no pixel has one."""
+        """Return the relative RMSE that a share of pixels does not exceed; 62 if it is larger, NaN without pixels."""
+        # It is right to 3 % of itself between 0.001 and 62.
         if not self.misfit.sum():
             return float("nan")
         cumulative, wanted = np.cumsum(self.misfit), share * self.misfit.sum()
@@ -325,7 +317,7 @@ class Summary:
         return cls(**fields | arrays | counted | {"failures": failures, "steps": steps})
 
     def refuse_other(self, endmembers: int, bands: int) -> None:
-        """Raise `ValueError` if the totals are of other numbers of endmembers or bands, or the residuals are of no pixels."""
+        """Raise `ValueError` if totals are of other numbers of endmembers or bands, or residuals of no pixels."""
         shapes = {name: (3, bands) if name == "residuals" else (endmembers,) for name in ARRAYS}
         for name, shape in shapes.items():
             value = getattr(self, name)
@@ -341,9 +333,8 @@ class Summary:
             self.steps[i] += count
 
     def add_sums(self, blocks: list[np.ndarray]) -> None:
-        """Add to ``sums`` line by line, so that the result does not depend on how the scene was cut into blocks (but
-        for its last bits on a GPU: a line with pixels that the host solves again is summed by the host, in another
-        order)."""
+        """Add to ``sums`` line by line, so that the result does not depend on how the scene is cut into blocks."""
+        # On a GPU the last bits may: the host sums a line with pixels that it solves again, in another order.
         self.of_lines += blocks
         for lines in blocks:
             # In order, which `sum` along an axis does not guarantee; in one call, since a loop over 10 000 lines costs

@@ -1,4 +1,4 @@
-"""Start a GPU's driver while Python imports: that takes 0.25 s, and no Python. This module imports nothing that is slow."""
+"""Start a GPU's driver while Python imports, which takes 0.25 s without Python; this module imports nothing slow."""
 
 import atexit
 import contextlib
@@ -8,17 +8,9 @@ import threading
 
 
 def wake(device: str, uses_it: bool = True) -> None:
-    """Begin to make the context of the GPU that ``device`` names first, on a thread; nothing is reported, and no GPU is
-    no error.
-
-    Parameters
-    ----------
-    device : str
-        As `unmix.Options.device`.
-    uses_it : bool
-        Whether the process surely works on the GPU. One that may find all its scenes done starts the driver alone:
-        where a GPU serves one process at a time, a context would keep another from it.
-    """
+    """Begin to make the context of ``device``'s first GPU on a thread; nothing is reported, even without a GPU."""
+    # Without ``uses_it``, only the driver starts: where a GPU serves one process at a time, a context would keep
+    # another from it.
     if device == "cpu" or os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
         return
     digits = device.partition(":")[2].partition(",")[0]

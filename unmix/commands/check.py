@@ -238,7 +238,7 @@ def check_problem(
 def check_fit(
     problem: Problem, library: Endmembers, lacking: float, findings: Findings, mask: tuple[str, float] | None
 ) -> None:
-    """Report how well the endmembers, which are ``lacking`` in a share of the pixels, fit some pixels of the sample, evenly spread."""
+    """Report the fit of the endmembers to some pixels of the sample; none of them fits a ``lacking`` share."""
     scene, facts = findings.scene, findings.facts
     Y = some_pixels(scene)
     if not len(Y):
@@ -321,7 +321,7 @@ def tell(look: Look | None, parts: Sequence[Part], library: Endmembers, findings
 
 
 def check_name(reading: ReadOptions, findings: Findings) -> None:
-    """Report the preset that the scene's name or format is of, where none is given, and its masks can be named after the scene."""
+    """Report the preset of the scene's name or format, if none is given and its masks can be named by the scene."""
     cube = findings.scene.cube
     name = preset_of(cube.path.name, cube.format)
     if reading.preset is not None or name is None:

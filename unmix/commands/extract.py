@@ -81,17 +81,9 @@ def extract_to(
     subsets: int | None = None,
     **reading: Any,
 ) -> list[Path]:
-    """Write what `extract` returns to ``NAME_endmembers.csv``, ``.sli`` and ``.hdr``; return their paths.
-
-    By default they begin like the scene and are beside it; those of several scenes with `NAME`, in the current folder.
-    ``listed`` is the file that names the scenes.
-
-    Raises
-    ------
-    UnmixError
-        As `extract`; also where an output would replace an input, a scene changes meanwhile, or a file exists or cannot
-        be written.
-    """
+    """Extract endmembers and write ``NAME_endmembers`` .csv, .sli and .hdr; return their paths."""
+    # By default they are beside the scene and begin like it; those of several scenes begin with `NAME`, in the current
+    # folder. ``listed`` is the file that names the scenes.
     scenes = open_all(cubes, ReadOptions(**reading))
     several, first = len(scenes) > 1, scenes[0].cube
     folder = folder_for(out_dir, None if several else first.path)

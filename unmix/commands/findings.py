@@ -89,7 +89,7 @@ def check_bands(seen: Survey, findings: Findings) -> None:
 
 
 def check_noise(Y: np.ndarray, findings: Findings) -> None:
-    """Name bands in use whose noise, what all other bands do not explain of pixels (n, L), is far above that of the median band."""
+    """Report bands whose noise, unexplained by other bands of pixels (n, L), is far above the median band's."""
     n, L = Y.shape
     if n < FEWEST_A_BAND * L or L < FEWEST_BANDS:
         return
@@ -117,7 +117,7 @@ def masked_in(scene: Scene, path: str | os.PathLike[str], reading: ReadOptions) 
 
 
 def check_sample(seen: Survey, by_mask: int, findings: Findings) -> None:
-    """Report how many pixels of the sample a mask takes away, how many of the others have values, and how many miss a band in use."""
+    """Report how many pixels of the sample are masked, have no value, or miss a band in use."""
     unmasked, nodata = seen.pixels - seen.masked, findings.scene.nodata
     share = f"{100 * (seen.masked - by_mask) / seen.pixels:.1f} % of {seen.pixels} pixels looked at have no value"
     if by_mask:

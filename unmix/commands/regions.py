@@ -49,8 +49,10 @@ LONGEST_FILE = 64 * 2**20
 
 @dataclass(frozen=True)
 class Regions:
-    """Pixels of a scene by class: ``numbers`` (lines, samples), int32, the region of each pixel of the part that is
-    read, from 1, or 0 for none; and the class of each region."""
+    """Pixels of a scene by class: ``numbers`` (lines, samples), int32, of their regions; and the regions' classes.
+
+    Regions count from 1, 0 is none; lines and samples are of the part of the scene that is read.
+    """
 
     numbers: np.ndarray
     classes: tuple[str, ...]
@@ -65,7 +67,7 @@ def read_file(path: Path) -> bytes:
 
 
 def pixels_of_table(path: Path, scene: Cube, column: str) -> Regions:
-    """Return the pixels of a CSV table with columns line, sample (from 0, in the whole scene) and ``column``, their class."""
+    """Return the pixels of a CSV table of line, sample (from 0, in the whole scene) and their class, ``column``."""
     rows = cells_of(path, read_file(path), ("line", "sample", column), "a table of pixels")
     numbers = np.zeros((scene.lines, scene.samples), np.int32)
     first_line, first_sample = origin_of(scene)
@@ -88,11 +90,7 @@ def pixels_of_table(path: Path, scene: Cube, column: str) -> Regions:
 
 
 def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
-    """Return the classes of a raster of whole numbers, of the size of the scene or of the part that is read; 0 and
-    nodata are none.
-
-    Names are those of an ENVI Classification, of which classes without a pixel are last; else ``class 1`` and so on.
-    """
+    """Return the classes of a raster of whole numbers, of the scene's size or its part's; 0 and nodata are none."""
     raster = open_cube(path)
     if raster.bands > 1:
         raise CubeError(f"{path}: has {raster.bands} bands; a raster of classes has one")
@@ -106,6 +104,7 @@ def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
         if np.any((values != np.round(values)) | (values < 0) | (values > 65535)):
             raise CubeError(f"{path}: line {at}: classes are whole numbers from 0 to 65535")
         numbers[line] = values
+    # Names are those of an ENVI Classification, with classes without a pixel last; else ``class 1`` and so on.
     names = words(raster.fields, "class names") or []
     present = [int(number) for number in np.unique(numbers) if number]
     dense = np.searchsorted(present, numbers) + 1 if present else numbers
@@ -117,12 +116,8 @@ def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
 def shapes_of(
     path: Path, columns: Sequence[str | None], kinds: tuple[str, ...] = SHAPES
 ) -> tuple[list[tuple[Any, tuple[str, ...]]], str]:
-    """Return the geometries (of shapely) of a file with their properties ``columns`` (`column_of`), and their
-    coordinate system.
-
-    GeoJSON, or a file that GDAL reads; ``FILE:LAYER`` of a file of several layers; ``kinds`` are the types that are
-    wanted. `LibraryError` where there are none, or one has no such property; `CubeError` where GDAL cannot read them.
-    """
+    """Return a file's geometries (of shapely) with their properties ``columns``, and its coordinate system."""
+    # A GeoJSON, or a file that GDAL reads, ``FILE:LAYER`` if it has several layers; ``kinds`` are the types wanted.
     path, layer = parted(path)
     raw = read_file(path)
     if start_of(raw) is not None:
@@ -142,11 +137,7 @@ def shapes_of(
 
 
 def features_of_geojson(path: Path, raw: bytes) -> tuple[list[tuple[Any, dict[str, Any]]], str]:
-    """Return the geometries of a GeoJSON with all their properties, and its coordinate system.
-
-    `LibraryError` where it is none, or its coordinate system lies elsewhere; `CubeError` where shapely is not
-    installed.
-    """
+    """Return the geometries of a GeoJSON with all their properties, and its coordinate system."""
     try:
         from shapely.geometry import shape
     except ImportError:
@@ -173,12 +164,9 @@ def features_of_geojson(path: Path, raw: bytes) -> tuple[list[tuple[Any, dict[st
 
 
 def column_of(path: Path, properties: list[dict[str, Any]], column: str | None) -> list[str]:
-    """Return the property ``column`` of each feature, in any case.
-
-    Where there is none, it is the only property that all have or, if none was named but by default, the only one that
-    is text. If none was named, it is also the only text that differs from feature to feature, and else features are
-    numbered; if one was, it is a `LibraryError`.
-    """
+    """Return the property ``column`` of each feature, in any case, or else a likely one or numbers."""
+    # Without such a property: the only one that all have; by default (`CLASS` or None), the only text; if None, the
+    # only text that differs from feature to feature, else numbers. If one was named: `LibraryError`.
     known = list(dict.fromkeys(key for own in properties for key in own))
     whole = [key for key in known if all(own.get(key) is not None for own in properties)]
     if column in whole:
@@ -198,7 +186,7 @@ def column_of(path: Path, properties: list[dict[str, Any]], column: str | None) 
 
 
 def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
-    """Return the pixels whose centres are in the polygons of a file, or that hold its points; ``column`` is their class's property."""
+    """Return the pixels whose centres are in a file's polygons, or that hold its points; ``column`` is the class."""
     shapes, system = shapes_of(path, [column])
     kinds: dict[str, int] = {}
     numbers = [kinds.setdefault(name, len(kinds) + 1) for _, (name,) in shapes]
@@ -219,20 +207,9 @@ def build_library(
     most: int | None = None,
     deviation: bool = False,
 ) -> tuple[list[Endmembers], dict[str, int]]:
-    """Return a library of pixels of a scene or, with ``mean`` or ``deviation``, libraries of the means or the standard
-    deviations (n − 1) of classes, in this order; and how many pixels of each class are in them.
-
-    The ``kind`` of file that names the pixels is pixels, a CSV table; raster, of classes; or polygons, GeoJSON.
-    ``column`` is the column, or the property, with the classes; ``most`` the most pixels of each class, evenly spread
-    over it, line by line.
-
-    Raises
-    ------
-    LibraryError, CubeError
-        Where the file cannot be read or does not fit the scene, or no pixel with values is left.
-    MethodError
-        Where the library would have more spectra than `MOST_SPECTRA`.
-    """
+    """Return libraries of the chosen pixels, or of classes' means and deviations (n − 1), and the pixels by class."""
+    # ``kind`` of file: pixels, a CSV table; raster, of classes; or polygons, GeoJSON. ``most`` pixels of each class are
+    # evenly spread over it, line by line.
     regions = SOURCES[kind](located(path), scene.cube, column)
     numbers, left_out = regions.numbers.copy(), 0
     for line, samples, _, masked in lines_of(scene, numbers > 0):
@@ -288,7 +265,7 @@ def build_library(
 
 
 def lines_of(scene: Scene, chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield for each line with chosen pixels: its number, their samples, their spectra (n, L), and which of them are masked."""
+    """Yield for each line with chosen pixels its number, their samples, spectra (n, L), and which are masked."""
     for lines, raw in read_blocks(scene.cube, (lines for lines in cut(scene.cube) if chosen[lines].any())):
         for at, line in enumerate(range(lines.start, lines.stop)):
             samples = np.flatnonzero(chosen[line])

@@ -55,28 +55,9 @@ def warm(
     counts: Sequence[int] = (5,),
     device: str = "auto",
 ) -> Iterator[Warmed]:
-    """Compile for every combination, by a run of a small synthetic scene each; yield what was done, one by one.
-
-    Parameters
-    ----------
-    methods : sequence of str
-        Of `WARMED`: those of `unmix.methods.METHODS`, "mesma", "fractions" for runs without a method, and those of
-        features.
-    dtypes, interleaves : sequence of str
-        Of the scenes to come; HDF5 and NetCDF scenes are read as bip, bil or bsq like others.
-    counts : sequence of int
-        Numbers of endmembers. On a GPU each has code of its own; on a CPU one up to 16, 32, 48 and 64 each, and one
-        above, are enough.
-    device : str
-        See `unmix.Options`.
-
-    Raises
-    ------
-    OutputError
-        Where compiled code cannot be kept, or not in the folder that ``UNMIX_CACHE_DIR`` names.
-    MethodError, DeviceError
-        As `unmix.run`.
-    """
+    """Compile for every combination by a run of a small synthetic scene each; yield a `Warmed` after each."""
+    # Of ``counts``, on a GPU each has code of its own; on a CPU one up to 16, 32, 48 and 64 each, and one above, are
+    # enough.
     if cache_folder() is None:
         raise OutputError(
             "there is no private folder for compiled code, so nothing would be kept; set UNMIX_CACHE_DIR to one"
@@ -139,7 +120,7 @@ def unmixed(path: Path, library: Path, device: str, method: str | None = None, *
 
 
 def modelled(path: Path, library: Path, device: str) -> dict[str, Any]:
-    """Choose models of the small scene, each spectrum a class of its own, without and with options of features; return the report."""
+    """Choose models of the small scene, each spectrum a class, without and with features; return the report."""
     unmixed(path, library, device, "mesma", classes="name")
     flags = (name for one in in_runs().values() for name in one.for_models if getattr(one.settings, name) is False)
     return unmixed(path, library, device, "mesma", classes="name", **dict.fromkeys(flags, True))

@@ -129,7 +129,7 @@ class Options(RunSettings):
         parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
 
     def choose_answer(self) -> None:
-        """Set ``method``, ``normalize`` and ``extract`` where they are not given; `left_open` has the names of these."""
+        """Set ``method``, ``normalize`` and ``extract`` where they are not given; `left_open` has their names."""
         names = ("method", *WITH_METHOD)
         open_now = [name for name in names if getattr(self, name) is None]
         object.__setattr__(self, "left_open", self.left_open | set(open_now))
@@ -193,7 +193,7 @@ class Options(RunSettings):
 
     @property
     def tags(self) -> dict[str, str]:
-        """``tag`` as fields of a header, ``tag KEY``, which no program takes for its own; `MethodError` where one is malformed."""
+        """Return ``tag`` as header fields ``tag KEY``, which no program takes for its own, or raise `MethodError`."""
         tags: dict[str, str] = {}
         for text in self.tag:
             key, equals, value = (" ".join(part.split()) for part in text.partition("="))
@@ -277,7 +277,7 @@ class Options(RunSettings):
         return parse_size(str(self.gpu_memory))
 
     def for_scene(self, path: str | os.PathLike[str]) -> "Options":
-        """Return the options with the names of the masks, noise and other cubes of one scene; see `unmix.scene.name_for`."""
+        """Return the options with the names of one scene's masks, noise and other cubes; see `unmix.scene.name_for`."""
         given = {name: getattr(self, name) for name in names_where(RunSettings, is_of_scene=True)}
         named: dict[str, Any] = {name: name_for(text, path) for name, text in given.items() if isinstance(text, str)}
         reading = self.reading.for_scene(path)
@@ -351,13 +351,13 @@ class Options(RunSettings):
         )
 
     def sums(self, endmembers: Endmembers, normalization: Normalization | None = None) -> ClassSums | None:
-        """Return how abundances, or fractions, are summed by class, if they are; `LibraryError` where there are no classes."""
+        """Return how abundances or fractions are summed by class, if they are; `LibraryError` without classes."""
         if self.by is None:
             return None
         return ClassSums.of(endmembers, self.shade_normalize, bool(self.mesma)).weighted(normalization)
 
     def maps(self, L: int, p: int) -> dict[str, int]:
-        """Return the maps that are written beside `derived`, with the number of bands of each, for L bands and p endmembers."""
+        """Return the maps written beside `derived`, with each one's number of bands, for L bands and p endmembers."""
         return {
             name: one.count(self, L, p) for name, one in MAPS.items() if one.count is not None and one.is_wanted(self)
         }

@@ -1,4 +1,4 @@
-"""Refuse options that contradict each other: by what each setting says of itself, and by the rules of several at once."""
+"""Refuse options that contradict each other, by each setting's declaration and by the rules of several at once."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ def refuse_without_library(given: Mapping[str, Any]) -> None:
 
 
 def is_given(options: "Options", word: str) -> bool:
-    """Return whether an option is not at its default, or has the value of ``name value``; False without such an option."""
+    """Return whether an option is not at its default, or has the value of ``name value``; False if there is none."""
     name, _, value = word.partition(" ")
     if hasattr(ReadOptions, name):
         return bool(value_given(options, name) != getattr(ReadOptions, name))
@@ -63,7 +63,7 @@ def shown_value(options: "Options", word: str) -> str:
 
 
 def faults_of_settings(options: "Options") -> Iterator[str]:
-    """Yield a message where an option has no such value, lacks another one, or does not go with the method or another one."""
+    """Yield a message for each option with a wrong value, without one it needs, or with one that it excludes."""
     method, solver = str(options.method), options.solver_spec.name
     for name, one in DECLARED.items():
         if name in CHOSEN or not is_given(options, name):

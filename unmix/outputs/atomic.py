@@ -1,13 +1,12 @@
-"""Write files in a folder that nobody else uses, beside the outputs, and give them their final names once all are
-whole.
+"""Write files in a private folder beside the outputs, and give them their final names once all are whole.
 
 No file that exists is ever written to. A name is given by a link, which fails where the name is taken, so that a file
-that appeared meanwhile stays as it is; what may be replaced (`unmix.outputs.atomic`) is moved aside first, if it is
-still the same file, and comes back where something fails. Headers are the last to go and the first to come: at no
-moment is one beside data of another command.
+that appeared meanwhile stays as it is. A file that may be replaced is moved aside first, if it is still the same file,
+and comes back where something fails. Headers are the last to go and the first to come: at no moment is one beside data
+of another command.
 
-Decide for every command which files that exist may be replaced: those that unmix wrote, and only where the user allows
-it.
+This also decides for every command which existing files may be replaced: those that unmix wrote, and only where the
+user allows it.
 
 A file is ours where a run's record beside it lists it, a table in its size, or where it says so itself: an ENVI header
 (which speaks for its data too), a GeoTIFF, an HDF5 file, JSON, a PNG, a page. A table has no place to say so; it
@@ -54,7 +53,7 @@ def nobody(path: Path) -> bool:
 
 
 def titled(*titles: Sequence[str]) -> Callable[[Path], bool]:
-    """Return a function that recognises a command's own CSV tables, which cannot say who wrote them, by their first titles."""
+    """Return a function that recognises a command's own CSV tables, which name no writer, by their first titles."""
     heads = [",".join(some).encode() for some in titles]
 
     def is_own(path: Path) -> bool:
@@ -74,27 +73,9 @@ def replaceable(
     recognise: Callable[[Path], bool] = nobody,
     allowing: str = "`overwrite`",
 ) -> dict[Path, Identity]:
-    """Return the files of these names that exist and may be replaced, and what they are known by.
-
-    Parameters
-    ----------
-    finals : sequence of Path
-        All files that a command writes together.
-    overwrite : bool
-        Whether the user allows to replace those that unmix wrote.
-    elsewhere : str
-        The way to write elsewhere, for messages: "`out_dir`", "another name".
-    recognise : callable
-        Whether a file that does not say who wrote it may be replaced nevertheless: the command knows its own, or the
-        user named it.
-    allowing : str
-        The options that allow to replace files.
-
-    Raises
-    ------
-    OutputError
-        Where a file exists and may not be replaced.
-    """
+    """Return the existing files of these names, with their identities; `OutputError` if one may not be replaced."""
+    # ``recognise`` knows a command's own files that do not say who wrote them; ``elsewhere`` and ``allowing`` are ways
+    # out, for messages.
     old = {}
     for final in finals:
         try:
@@ -115,7 +96,7 @@ def replaceable(
 
 
 def is_store_of_ours(path: Path) -> bool:
-    """Return whether a folder is a Zarr store that this user's unmix wrote; no record speaks for it, which others may have written."""
+    """Return whether a folder is a Zarr store of this user's unmix; records, which others may write, do not count."""
     with contextlib.suppress(OSError):
         folder = opened_folder(path)
         try:
@@ -126,7 +107,7 @@ def is_store_of_ours(path: Path) -> bool:
 
 
 def is_by_unmix(path: Path, together: Sequence[Path] = ()) -> bool:
-    """Return whether unmix wrote a file; ``together`` are the files that are written with it, which may speak for it."""
+    """Return whether unmix wrote a file; files that are written ``together`` with it may show it."""
     suffix, recorded = path.suffix.lower(), recorded_size(path)
     if recorded is not None and suffix == ".csv":
         return recorded in (UNKNOWN, path.stat().st_size)  # else it was edited, and is the user's work
@@ -140,7 +121,7 @@ def is_by_unmix(path: Path, together: Sequence[Path] = ()) -> bool:
 
 
 def recorded_size(path: Path) -> int | None:
-    """Return the size that the record of a run beside a file gives it, `UNKNOWN` if none; None where no record lists it."""
+    """Return a file's size in the record of a run beside it, `UNKNOWN` if it has none; None if no record lists it."""
     for suffix in SUFFIXES:
         if path.name.endswith(suffix):
             record = path.with_name(path.name.removesuffix(suffix) + RECORD)
@@ -155,7 +136,7 @@ def recorded_size(path: Path) -> int | None:
 
 @functools.lru_cache(maxsize=1)  # a dozen files of a run have one record, and reading it takes 3 ms
 def sizes_in_record(record: Path, identity: Identity) -> dict[str, int]:
-    """Return the sizes of the outputs that a record lists, `UNKNOWN` for those that it gives none; ``identity`` is that of its file."""
+    """Return the sizes of a record's outputs, `UNKNOWN` if not recorded; ``identity``, the record's, keys the cache."""
     names = listed(record.parent, record.name.removesuffix(RECORD))
     sizes = json.loads(read_plain(record)).get("sizes") if names else None
     known = sizes if isinstance(sizes, dict) else {}
@@ -234,21 +215,7 @@ class Workplace:
         return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
 
     def publish(self, finals: Sequence[Path], old: dict[Path, Identity]) -> None:
-        """Give all files in it that have the names of ``finals`` these names; on an error all is as it was.
-
-        Parameters
-        ----------
-        finals : sequence of Path
-        old : dict
-            The files of these names that may be replaced.
-
-        Raises
-        ------
-        OutputError
-            Where another file appeared under one of the names.
-        OSError
-            Where a file cannot be renamed.
-        """
+        """Give the files that are named as ``finals`` these names; on an error restore all, also ``old`` ones."""
         in_order = sorted(finals, key=lambda final: final.suffix.lower() not in WITNESSES)
         # A file alone is replaced in one step, and at no moment missing.
         if len(finals) == 1 and old and not is_tree(self.path / finals[0].name):
@@ -326,7 +293,7 @@ def appeared(final: Path) -> str:
 
 
 def lock(folder: int) -> bool | None:
-    """Lock an open folder until it is closed; False where another process has it, None where the file system has no such locks."""
+    """Lock an open folder until it is closed; False if another process has it, None if no locks are supported."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -373,21 +340,7 @@ def workplace(folder: Path) -> Iterator[Workplace]:
 def named_together(
     finals: Sequence[Path], overwrite: bool, elsewhere: str, recognise: Callable[[Path], bool] = nobody
 ) -> Iterator[list[Path]]:
-    """Yield paths to write the files of one folder to; at the end they are flushed and get their names, or all are
-    removed.
-
-    Parameters
-    ----------
-    finals : sequence of Path
-        The final names. The folder is made, and removed again where nothing comes of it.
-    overwrite, elsewhere, recognise
-        See `unmix.outputs.atomic.replaceable`.
-
-    Raises
-    ------
-    OutputError
-        Where a file exists and may not be replaced, or appeared meanwhile, or cannot be written.
-    """
+    """Yield paths for the files of one folder; at the end flush and name all, or remove all; see `replaceable`."""
     folder = finals[0].parent
     assert len(set(finals)) == len(finals) and all(final.parent == folder for final in finals)
     old = replaceable(finals, overwrite, elsewhere, recognise)
@@ -413,10 +366,7 @@ def named_together(
 def write_whole(
     files: dict[Path, bytes], overwrite: bool, elsewhere: str = "`out_dir`", recognise: Callable[[Path], bool] = nobody
 ) -> list[Path]:
-    """Write small files of one folder, all or none, and return the paths; parameters and errors as of `named_together`.
-
-    The caller checks that none is an input.
-    """
+    """Write small files of one folder as `named_together`; the caller checks that none is an input."""
     with named_together(list(files), overwrite, elsewhere, recognise) as parts:
         for part, content in zip(parts, files.values()):
             write_new(part, content)

@@ -21,7 +21,7 @@ from ..io.opening import open_plain, open_there
 
 
 def record_digest(report: dict[str, Any]) -> str:
-    """Return the SHA-256 of a run's record, `finite`, without the digest itself; the same before it is written and after it is read."""
+    """Return the SHA-256 of a run's record (`finite`) without its digest, the same before writing and after reading."""
     content = {key: value for key, value in report.items() if key != "digest"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -49,7 +49,7 @@ def file_digest(path: Path) -> str:
 
 
 def image_digest_within(file: IO[bytes], lines: int) -> str:
-    """Return the digest of an image in an open file, read line by line; that of no lines where it cannot have ``lines``."""
+    """Return the digest of an open image, read line by line; of no lines if it is too small for ``lines``."""
     size = os.fstat(file.fileno()).st_size
     if not 0 < lines <= size:
         return digest_of(np.zeros(0, np.uint32))
@@ -121,13 +121,7 @@ def opened_folder(path: str | Path, within: int | None = None) -> int:
 
 
 def discard(path: str | Path, within: int | None = None) -> None:
-    """Remove a file, a link or a store that unmix wrote; ``within`` is the descriptor of a workplace, which is emptied.
-
-    Raises
-    ------
-    OSError
-        Where it is another folder: whoever may write to the folder of the outputs may have given it that name.
-    """
+    """Remove a file, link or store that unmix wrote; ``within`` is the descriptor of a workplace, to be emptied."""
     try:
         os.unlink(path, dir_fd=within)
     except FileNotFoundError:
@@ -136,19 +130,13 @@ def discard(path: str | Path, within: int | None = None) -> None:
         if not stat.S_ISDIR(os.stat(path, dir_fd=within, follow_symlinks=False).st_mode):
             raise
         with contextlib.suppress(FileNotFoundError):
+            # Others may have given the name to their folder: only an own store is removed.
             remove_tree(path, lambda folder: within is not None or is_own_store(folder), within)
 
 
 def remove_tree(path: str | Path, is_ours: Callable[[int], bool], within: int | None = None, last: str = "") -> None:
-    """Remove a folder and all in it, the file ``last`` after the others, if ``is_ours`` says so of its descriptor.
-
-    It is emptied by this descriptor: whoever gives its name to another folder meanwhile changes nothing.
-
-    Raises
-    ------
-    OSError
-        Where it is not ours, or cannot be removed.
-    """
+    """Remove a folder, the file ``last`` in it last; `OSError` if ``is_ours`` denies its descriptor."""
+    # The folder is emptied by its descriptor: another folder that gets its name meanwhile is not changed.
     folder = opened_folder(path, within)
     try:
         if not is_ours(folder):

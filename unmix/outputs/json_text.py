@@ -7,11 +7,8 @@ from typing import Any
 
 
 def plain_numbers(value: Any) -> list[float] | None:
-    """Return the numbers of a list, or of a list of lists, that holds nothing but finite numbers; None of anything
-    else.
-
-    A run lists thousands of pixels: to look at each of them by itself took half of its record's time.
-    """
+    """Return the numbers of a list, or list of lists, that holds only finite numbers; else None."""
+    # A look at each number by itself took half of the time of a record, which lists thousands of pixels.
     if not isinstance(value, list) or not value:
         return None
     numbers = list(itertools.chain.from_iterable(value)) if set(map(type, value)) == {list} else value

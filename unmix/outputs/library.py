@@ -15,7 +15,7 @@ ENDINGS = {".csv": (".csv",), ".sli": (".sli", ".hdr"), ".lib": (".lib", ".hdr")
 
 
 def is_own_table(path: Path) -> bool:
-    """Recognise a library in CSV, which has no place to say who wrote it: read and written again, it has the same bytes."""
+    """Return whether a file is a library in CSV by unmix: read and written again, it has the same bytes."""
     if path.suffix.lower() != ".csv":
         return False
     try:
@@ -32,18 +32,7 @@ def files_of(out: Path) -> list[Path]:
 
 
 def write_library(endmembers: Endmembers, out: Path, overwrite: bool, inputs: Inputs) -> list[Path]:
-    """Write a library as CSV (``out`` ends in .csv) or as an ENVI pair (.sli, .lib or .hdr), all or nothing; return the
-    paths.
-
-    ``inputs`` are the files that it is made from.
-
-    Raises
-    ------
-    MethodError
-        Where ``out`` has another ending, or an input or the header of other data would be replaced.
-    OutputError
-        Where a file exists and may not be replaced, or cannot be written.
-    """
+    """Write a library as CSV or as an ENVI pair, by the ending of ``out``, all or nothing; return the paths."""
     finals = files_of(out)
     refuse_inputs(finals, inputs)
     refuse_headers_of_others(finals)

@@ -88,7 +88,7 @@ class Lock:
             raise
 
     def take_away(self, file: IO[str]) -> None:
-        """Delete a lock file that nobody renews, one run at a time: another may already have made a new file of that name."""
+        """Delete a lock file that nobody renews, one run at a time: another may already have made a new one."""
         turn = self.path.with_name(self.path.name + ".turn")
         with open_there(turn, "a") as turn_file, contextlib.suppress(FileNotFoundError):
             fcntl.flock(turn_file, fcntl.LOCK_EX)
@@ -97,7 +97,7 @@ class Lock:
             turn.unlink()
 
     def refuse_if_held(self, file: IO[str], elsewhere: bool) -> None:
-        """Raise `OutputError` if the lock was renewed in the last ten minutes; with ``elsewhere``, only if its host is not this one."""
+        """Raise `SceneHeld` if the lock was renewed within `STALE`; with ``elsewhere``, only if by another host."""
         file.seek(0)
         try:
             holder = json.loads(file.read(4096))
@@ -151,6 +151,6 @@ class Lock:
 
 
 def release_all() -> None:
-    """Release the locks of a process that ends: a signal may come between the making of a lock and the block that would release it."""
+    """Release all locks as the process ends: a signal may come before the block that would release a new lock."""
     for lock in list(HELD):
         lock.release()

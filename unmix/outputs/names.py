@@ -1,8 +1,7 @@
-"""List the files that a command reads and those that it may write, refuse a file that is both, and read the record of a
-run.
+"""List the files that a command reads and may write, refuse a file that is both, and read the record of a run.
 
-A record, ``STEM_run.json``, is refused where it is not as ``run.schema.json`` says, the one list of what a record holds
-(docs has a copy). Of JSON Schema this reads the words that it uses. A record of an older unmix, which has no number of
+A record, ``STEM_run.json``, is refused where it is not as ``run.schema.json`` says, the one list of its contents (docs
+has a copy). This reads the words of JSON Schema that the list uses. A record of an older unmix, which has no number of
 its schema, may lack keys, and one of a newer unmix may have more.
 """
 
@@ -44,13 +43,7 @@ TYPES: dict[str, Any] = {
 
 
 def parse_record(text: str | bytes) -> dict[str, Any]:
-    """Return the content of a record.
-
-    Raises
-    ------
-    ValueError
-        Where it is no JSON, or not what a run writes: the message says where.
-    """
+    """Return the content of a record; `ValueError`, which says where, if it is not as a run writes it."""
     try:
         record = json.loads(text)
         fault = fault_of(record, schema_for(record)) or plain_fault_of(record)
@@ -62,15 +55,7 @@ def parse_record(text: str | bytes) -> dict[str, Any]:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return the content of the record at a path.
-
-    Raises
-    ------
-    OSError
-        Where it cannot be read.
-    OutputError
-        Where it is damaged: no JSON, or not what a run writes.
-    """
+    """Return the content of the record at a path; `OutputError` if it is damaged, `OSError` if it cannot be read."""
     if path.is_dir():
         raise OutputError(f"{path}: is no file")
     try:
@@ -80,17 +65,14 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def normalize_of(report: dict[str, Any]) -> str:
-    """Return how a run made fractions of abundances, "none" where it did not; older records have it with what was asked for."""
+    """Return how a run made fractions of abundances, "none" if not; older records have it in ``asked``."""
     return str(report.get("normalize", report.get("asked", {}).get("normalize", "none")))
 
 
 @contextlib.contextmanager
 def believing(path: Path, advice: str = "") -> Iterator[None]:
-    """Turn errors that values of a record or journal lead to, which do not fit each other or its files, into
-    `OutputError`.
-
-    NumPy's own messages about sizes that such values make too large would not help users.
-    """
+    """Turn errors by values of a record or journal that fit neither each other nor its files into `OutputError`."""
+    # NumPy's own messages about sizes that such values make too large would not help users.
     import numpy as np  # which `--config` does without
 
     try:
@@ -161,7 +143,7 @@ def fault_within(value: dict[str, Any], rule: dict[str, Any], where: str) -> str
 
 
 def are_numbers(value: list[Any], rule: dict[str, Any]) -> bool:
-    """Return whether a list, or a list of lists, has numbers alone, all as a rule for one of its items says; False where unsure."""
+    """Return whether a list, or list of lists, holds only numbers that its items' rule allows; False if unsure."""
     numbers = plain_numbers(value)
     if numbers is None:
         return False
@@ -180,16 +162,13 @@ def are_numbers(value: list[Any], rule: dict[str, Any]) -> bool:
 
 
 def is_of(value: Any, kind: str) -> bool:
-    """Return whether a value is of a type of JSON; True is no number, and 1.0 no integer, as which Python would not take it."""
+    """Return whether a value is of a JSON type; True is no number, and 1.0 no integer, as Python requires."""
     return isinstance(value, TYPES[kind]) and (not isinstance(value, bool) or kind == "boolean")
 
 
 def plain_fault_of(value: Any, depth: int = 0, finite: bool = True) -> str | None:
-    """Return the first fault anywhere in a record: values that JSON can hold, but that no run writes and no number or
-    file name is.
-
-    Numbers have to be ``finite`` in a record, not in a journal.
-    """
+    """Return a message on the first value in a record that JSON can hold but no run writes; None without one."""
+    # Numbers have to be ``finite`` in a record, not in a journal.
     if depth > DEEPEST:
         return "lists within lists without end"
     if finite and isinstance(value, float) and not math.isfinite(value):
@@ -215,7 +194,7 @@ RECORD, LOCK, JOURNAL, PART = "_run.json", "_run.lock", "_run.journal.part", ".p
 
 
 def suffixes_of(maps: Iterable[str], form: OutputFormat, ortho: bool = False, browse: bool = False) -> tuple[str, ...]:
-    """Return the suffixes of a run's outputs: of these maps in this format, of endmembers and picture and, last, of the record."""
+    """Return the suffixes of a run's outputs: of maps in this format, endmembers, picture and, last, the record."""
     kinds, picture = ("", ORTHO) if ortho else ("",), (BROWSE,) if browse else ()
     files = (f"_{name}{kind}{ending}" for name in maps for kind in kinds for ending in form.endings)
     return (*files, *LIBRARY, *picture, RECORD)
@@ -235,7 +214,7 @@ MAP_OF = {
 
 
 def is_ours(name: Any, stem: str) -> bool:
-    """Return whether ``name`` may be an output of a scene: its stem and one of `SUFFIXES`, so never a path to another folder."""
+    """Return whether ``name`` is the stem and one of `SUFFIXES`, so that it is never a path to another folder."""
     return isinstance(name, str) and name.startswith(stem) and name[len(stem) :] in SUFFIXES
 
 
@@ -249,11 +228,8 @@ def listed(folder: Path, stem: str) -> list[str]:
 
 
 def parts_of(suffixes: Sequence[str], maps: Iterable[str] = ()) -> list[str]:
-    """Return the suffixes, before ``.part``, of the work files of a run with these outputs.
-
-    These are all suffixes of the same maps, and of further ``maps``: maps of every format are first written as ENVI
-    files.
-    """
+    """Return the suffixes, before ``.part``, of a run's work files with these outputs and further ``maps``."""
+    # All suffixes of each map: maps of every format are first written as ENVI files.
     wanted = {map_of(suffix) for suffix in suffixes} | set(maps)
     return [suffix for suffix in SUFFIXES if map_of(suffix) in wanted or suffix in (*LIBRARY, BROWSE, RECORD)]
 
@@ -265,7 +241,7 @@ def map_of(suffix: str) -> str:
 
 
 def of_a_run(folder: Path, stem: str, suffixes: Sequence[str]) -> list[Path]:
-    """Return all paths that a run may write or delete: its outputs, those of the run that it replaces, and its work files."""
+    """Return all paths that a run may write or delete: its outputs, those of the run it replaces, and work files."""
     names = [stem + suffix for suffix in suffixes] + listed(folder, stem)
     parts = [stem + suffix + PART for suffix in parts_of(suffixes)]
     return [
@@ -278,16 +254,7 @@ Inputs = Sequence[tuple[str, Path]]
 
 
 def inputs_of(scene: Cube | None = None, **others: str | os.PathLike[str] | None) -> list[tuple[str, Path]]:
-    """Return the files that a command reads, each with its role.
-
-    Parameters
-    ----------
-    scene : Cube, optional
-        The opened cube; its mask is included.
-    **others
-        Files by role: ``library``, ``target`` and so on. All files of a library are included; ``FILE:NAME`` stands for
-        FILE.
-    """
+    """Return the files that a command reads, each with its role: a cube and its masks, and ``others`` by role."""
     inputs: list[tuple[str, Path]] = []
     if isinstance(scene, Window):
         inputs += [("cube", path) for path in files_of(scene.cube)]
@@ -312,10 +279,7 @@ def inputs_of_run(stem: Path) -> list[tuple[str, Path]]:
 
 
 def refuse_inputs(outputs: Iterable[Path], inputs: Inputs) -> None:
-    """Raise `MethodError` if a file that may be written is also read, under any name: links are followed.
-
-    The log files of this process count as written.
-    """
+    """Raise `MethodError` if an output or a log file of this process is also read under any name or link."""
     read = {identity: (role, path) for role, path in inputs if (identity := inode(path)) is not None}
     folders = [(role, path.absolute()) for role, path in inputs if is_folder(path) and role != "library"]
     logs = [
@@ -349,13 +313,7 @@ def refuse_headers_of_others(outputs: Iterable[Path]) -> None:
 
 
 def folder_for(out_dir: str | os.PathLike[str] | None, beside: Path | None = None) -> Path:
-    """Return the folder for outputs on this machine: ``out_dir``, or the folder of ``beside``.
-
-    Raises
-    ------
-    MethodError
-        Where it would be on a server.
-    """
+    """Return the folder for outputs, ``out_dir`` or that of ``beside``; `MethodError` if it is on a server."""
     if out_dir is not None and is_remote(out_dir):
         raise MethodError(
             f"`out_dir` {located(out_dir)}: only `unmix run` and its like upload their maps; name a folder"

@@ -1,4 +1,4 @@
-"""Seal the files of a run that are to get their final names: flushed, digested and known by their identity, each opened once."""
+"""Seal the files of a run before they get their final names: flushed, digested, identified, each opened once."""
 
 import os
 from pathlib import Path
@@ -39,15 +39,7 @@ class Sealed(NamedTuple):
 
 
 def seal(path: Path, lines: int | None = None, with_content: bool = False) -> Sealed:
-    """Flush and digest a file or a folder; ``lines`` are those of an image, whose digest is by lines.
-
-    Raises
-    ------
-    OutputError
-        Where it is a link or no regular file.
-    OSError
-        Where it is missing or cannot be read.
-    """
+    """Flush and digest a file or folder, an image of ``lines`` by its lines; `OutputError` if it is a link."""
     if is_tree(path):
         flush_tree(path)
         status = os.lstat(path)

@@ -45,14 +45,12 @@ def side_for(pairs: int) -> int:
 
 
 def agreement(found: dict[str, Any]) -> str:
-    """Return in a word how well two maps agree; nothing where the reference has no signal.
-
-    By the SRE, and a word less where a pair has an R² below `GOOD_R2`, or one of the reference has no partner.
-    """
+    """Return in a word how well two maps agree, by the SRE; empty if the reference has no signal."""
     sre = found["sre"]
     if sre is None:
         return "equal" if found["rmse"] == 0 else ""
     level = int(sre >= FAIR_SRE) + int(sre >= GOOD_SRE)
+    # A word less if a pair's R² is below `GOOD_R2`, or one of the reference has no partner.
     is_apart = found["only_b"] or any(pair["r2"] is not None and pair["r2"] < GOOD_R2 for pair in found["pairs"])
     return WORDS[max(0, level - bool(is_apart))]
 
@@ -101,7 +99,7 @@ def rows_of(found: dict[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
 
 
 def density_of_pairs(counts: np.ndarray, name: str) -> str:
-    """Return how many pixels have which values in both maps, as a picture: counts (B, A), from 0 to 1 each, and the line of equals."""
+    """Return a figure of ``counts`` of pixels (B, A) by their values in both maps, 0 to 1, with the line of equals."""
     shares = np.log1p(counts[:, ::-1].T) / np.log1p(max(1, counts.max()))
     colours = np.where(shares > 0, np.round(LIGHTEST * (1 - shares)), 255).astype(np.uint8)
     side = f'width="{SQUARE}" height="{SQUARE}"'
@@ -114,11 +112,8 @@ def density_of_pairs(counts: np.ndarray, name: str) -> str:
 def compare_page(
     found: dict[str, Any], views: Sequence[tuple[MapView, MapView, MapView]], densities: Sequence[np.ndarray]
 ) -> str:
-    """Return the page of what `unmix.compare` found.
-
-    ``views`` are a, b and their difference of the pairs that are shown, ``densities`` their pixels by values of b and
-    a, int64.
-    """
+    """Return the page of the results of `unmix.compare`, with views of a, b and a − b of the pairs that are shown."""
+    # ``densities`` are the pixels of these pairs by values of b and a, int64.
     shares, differences = ramp(VIRIDIS), ramp(DIFFERENCES)
     figures = []
     for (one, other, difference), counts in zip(views, densities):

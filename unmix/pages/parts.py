@@ -1,7 +1,6 @@
-"""Parts that pages are made of: text, tables, maps with their colours, and histograms and spectra as SVG, in the page's
-colours.
+"""Parts of pages: text, tables, maps with their colours, and histograms and spectra as SVG in the page's colours.
 
-Sections of a run's page that show spectra: of endmembers, residuals, and pixels.
+Also the sections of a run's page that show spectra: of endmembers, residuals, and pixels.
 """
 
 import base64
@@ -96,7 +95,7 @@ def stroke_style(colour: str, number: int, is_dotted: bool = False) -> str:
 
 
 def keys(colours: Sequence[str], names: Sequence[str], first: int = 1, dotted: Sequence[int] = ()) -> str:
-    """Return the legend of lines, numbered from ``first``: a piece of each, with its dashes; dots where it is ``dotted``."""
+    """Return the legend of lines, numbered from ``first``: a piece of each with its dashes, or dots if ``dotted``."""
     return " ".join(
         f'<svg class="key" viewBox="0 0 28 4" style="{stroke_style(colour, first + k, k in dotted)}" '
         'aria-hidden="true">'
@@ -124,10 +123,7 @@ GAP = 2.5
 
 
 def with_gaps(waves: np.ndarray | None, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return places and values (L,) of a line in the order of wavelengths, with NaN where neighbours are far apart.
-
-    Without wavelengths the places are the numbers of the bands, from 1.
-    """
+    """Return places and values (L,) in the order of wavelengths (or bands, from 1), with NaN in wide gaps."""
     places = np.arange(1.0, len(values) + 1) if waves is None else np.asarray(waves, float)
     order = np.argsort(places, kind="stable")
     places, values = places[order], values[order]
@@ -161,7 +157,7 @@ def bars(
     size: tuple[int, int] = (320, 120),
     spoken: str = "",
 ) -> str:
-    """Return a histogram between two values; ``what`` names the axis, and is read out in its place where there is no ``spoken``."""
+    """Return a histogram from ``low`` to ``high``; ``what`` names the axis, and ``spoken`` is read out without it."""
     (wide, high_), below = size, 20
     top = max(1, int(max(counts, default=0)))
     width = wide / max(1, len(counts))
@@ -206,7 +202,7 @@ SQUARE, SQUARE_LEFT, SQUARE_TOP, SQUARE_WIDE, SQUARE_HIGH = 192, 36, 26, 240, 25
 
 
 def square_chart(inside: str, low: float, high: float, across: str, up: str, spoken: str, said: str) -> str:
-    """Return a square of two values between the same ends, with axes and the line of equals; ``inside`` is SVG, 0 to `SQUARE`."""
+    """Return a square of two values between the same ends, with the line of equals; ``inside``: SVG, 0 to `SQUARE`."""
     parts = [f'<text x="0" y="16">{escape(up)}</text>']
     for value in steps_of(low, high, 3):
         place = (value - low) / (high - low) * SQUARE
@@ -240,11 +236,7 @@ def lines(
     values: str = "value",
     dotted: Sequence[int] = (),
 ) -> str:
-    """Return spectra (L, p) over ``at`` (L,) as lines, cut where two neighbours are further apart than ``gap``;
-    ``what`` names them.
-
-    The axis of ``values`` begins at ``floor``, or below. Those that are ``dotted`` are dots over the lines.
-    """
+    """Return spectra (L, p) over ``at`` (L,) as lines, cut at gaps wider than ``gap``; ``dotted`` ones as dots."""
     is_labelled = labelled and 1 < len(names) <= MOST_LABELS
     right = LABELS if is_labelled else RIGHT
     order = np.argsort(at, kind="stable")
@@ -346,7 +338,7 @@ def chart_of(
     what_values: str = "value",
     dotted: Sequence[int] = (),
 ) -> str:
-    """Return values of the bands in use (L, p) as lines, cut at bands that are not; see `unmix.pages.parts.lines` for the rest."""
+    """Return values of the bands in use (L, p) as lines, cut at other bands; see `unmix.pages.parts.lines`."""
     count, waves = len(values), run.endmembers().wavelengths
     if waves is not None and len(waves) != count:
         waves = None
@@ -369,7 +361,7 @@ def residual_section(run: FinishedRun) -> str:
 
 
 def alike(quality: dict[str, Any], names: Sequence[str], j: int) -> list[str]:
-    """Return an extracted endmember's cells: the nearest other one, and the shares of pixels that it leads and beyond its facet."""
+    """Return an extracted endmember's cells: the nearest other one, and pixels that it leads and beyond its facet."""
     if not quality or j >= len(quality["each"]):
         return [""] * (len(COLUMNS) - 6) if quality else []
     one = quality["each"][j]

@@ -86,7 +86,7 @@ def colour_of(number: int) -> tuple[int, int, int]:
 
 
 def own_or_ours(own: Sequence[str] | None, count: int) -> list[str]:
-    """Return the colours of some lines or classes: their own, as ``#rrggbb``; of those without any the palette's, in turn."""
+    """Return the colours of ``count`` lines or classes: their own (``#rrggbb``), else the palette's, in turn."""
     return [(own[k] if own and k < len(own) else "") or hex_of(k + 1) for k in range(count)]
 
 
@@ -118,11 +118,7 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def png(image: np.ndarray, palette: np.ndarray | None = None) -> bytes:
-    """Return an image as the bytes of a PNG file.
-
-    It is (h, w, 4), uint8: red, green, blue and opacity; or with a palette (n, 4) of such colours the number of each
-    pixel's, (h, w).
-    """
+    """Return the PNG of an image (h, w, 4), uint8, of RGB and opacity, or of numbers (h, w) in a palette (n, 4)."""
     height, width = image.shape[:2]
     indexed = palette is not None
     parts = [chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3 if indexed else 6, 0, 0, 0))]
@@ -229,12 +225,9 @@ def views_of(
     summed: bool = False,
     areas: Callable[[slice], np.ndarray] | None = None,
 ) -> list[MapView]:
-    """Return views of some bands of a map, called ``names``, and where ``summed`` of the sum of all; read once, a block
-    at a time.
-
-    ``most`` is the longest side of a picture; ``low`` and ``high`` are the ends of the histograms, of each or of all;
-    those of the sum are 0 and 1. ``areas`` returns those of the pixels of some lines, m².
-    """
+    """Return views of bands of a map and, if ``summed``, of the sum of all; the map is read once, by blocks."""
+    # ``low`` and ``high`` are the ends of the histograms, of each or of all; ``areas`` returns the m² of the pixels of
+    # some lines.
     canvas = Canvas(cube.lines, cube.samples, most)
     ends = np.broadcast_to(np.array([low, high], float).reshape(2, -1), (2, len(names))).T.tolist()
     views = [canvas.view(name, *both) for name, both in zip(names, ends)]
@@ -266,18 +259,13 @@ LONGEST_SIDE = 1024  # of a browse image, in pixels
 
 
 def thinned_lines(lines: int, samples: int, most: int = LONGEST_SIDE) -> tuple[slice, slice]:
-    """Return every k-th line and sample, from the middle of the first k, so that neither side has more than ``most``."""
+    """Return slices of every k-th line and sample, from the middle of the first k: neither side exceeds ``most``."""
     step = max(1, -(-max(lines, samples) // most))
     return slice((min(step, lines) - 1) // 2, lines, step), slice((min(step, samples) - 1) // 2, samples, step)
 
 
 def bands_shown(names: Sequence[str], sums: Sequence[float], rgb: str | None = None) -> list[int]:
-    """Return the numbers of the bands that are shown as red, green and blue: those of ``rgb``, or with the three
-    largest ``sums``.
-
-    ``names`` are the endmembers or classes; ``rgb`` is one to three of them, separated by commas. `MethodError` where
-    there is no such name, or there are more than three.
-    """
+    """Return the bands that are shown as red, green and blue: those of ``rgb``, else of the largest ``sums``."""
     if rgb is None:
         order = sorted(range(len(names)), key=lambda j: -sums[j])
         return order[:3] if len(names) >= 3 else order[:1]
@@ -292,11 +280,7 @@ def bands_shown(names: Sequence[str], sums: Sequence[float], rgb: str | None = N
 
 
 def of_shares(values: np.ndarray, masked: np.ndarray) -> bytes:
-    """Return one to three maps (n, h, w) as red, green and blue, as a PNG file; pixels are clear where ``masked`` (h,
-    w).
-
-    0 is dark and 1 bright, and what is beyond is clipped; one map alone is grey.
-    """
+    """Return one (grey) to three maps (n, h, w), 0 to 1, as RGB in a PNG, clear where ``masked`` (h, w)."""
     n, h, w = values.shape
     image = np.zeros((h, w, 4), np.uint8)
     shares = np.round(255 * np.clip(np.nan_to_num(values), 0, 1)).astype(np.uint8)
@@ -307,7 +291,7 @@ def of_shares(values: np.ndarray, masked: np.ndarray) -> bytes:
 
 
 def of_largest(numbers: np.ndarray, shares: np.ndarray, masked: np.ndarray) -> bytes:
-    """Return the endmember with the largest share by its colour, as bright as its share; arrays (h, w); numbers count from 1."""
+    """Return a PNG (h, w) in the colour of the largest endmember, counted from 1, as bright as its share."""
     colours = np.array([colour_of(j) for j in range(int(numbers.max(initial=0)) + 1)])
     bright = colours[np.maximum(numbers, 0).astype(int)] * np.clip(np.nan_to_num(shares), 0, 1)[..., None]
     image = np.concatenate([np.round(bright), np.full((*masked.shape, 1), 255.0)], axis=-1).astype(np.uint8)
@@ -316,12 +300,8 @@ def of_largest(numbers: np.ndarray, shares: np.ndarray, masked: np.ndarray) -> b
 
 
 def picture(read: Callable[[str, Sequence[int]], np.ndarray], maps: Container[str], bands: Sequence[int]) -> bytes:
-    """Return the picture of a run.
-
-    ``read(name, bands)`` returns some bands of a map, (n, h, w), as thin as the picture. Of the run's ``maps`` sums by
-    class are shown where there are any, and where only the largest abundances were written, these; ``bands`` as of
-    `bands_shown`.
-    """
+    """Return a run's picture: of sums by class, if any; else of the bands, or of the largest if only these exist."""
+    # ``read(name, bands)`` returns bands of a map (n, h, w), as thin as the picture; ``bands`` are as of `bands_shown`.
     masked = read("rmse", [0])[0] == NODATA
     if "index" in maps:
         return of_largest(read("index", [0])[0], read("abundance", [0])[0], masked)
@@ -330,11 +310,7 @@ def picture(read: Callable[[str, Sequence[int]], np.ndarray], maps: Container[st
 
 
 def browse_of(maps: Mapping[str, Any], bands: Sequence[int]) -> bytes:
-    """Return the browse image of a run, at most `LONGEST_SIDE` pixels wide and high: of larger scenes every k-th line
-    and sample.
-
-    ``maps`` are the run's, (lines, bands, samples), or what can be sliced like them; ``bands`` as of `bands_shown`.
-    """
+    """Return a run's browse image, at most `LONGEST_SIDE` pixels a side; ``maps`` are (lines, bands, samples)."""
     lines, _, samples = maps["rmse"].shape
     rows, columns = thinned_lines(lines, samples)
     return picture(lambda name, some: np.stack([maps[name][rows, b, columns] for b in some]), maps, bands)

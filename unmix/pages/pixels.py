@@ -102,7 +102,7 @@ def why_none(run: FinishedRun) -> str:
 
 
 class RunModel:
-    """What a run made of pixels; `UnmixError` or `ValueError` where that is not known, or its scene is not there, or another one."""
+    """A run's model of its pixels; `UnmixError` or `ValueError` if that is unknown, or the scene absent or another."""
 
     def __init__(self, run: FinishedRun) -> None:
         report = run.report
@@ -126,7 +126,7 @@ class RunModel:
             raise ValueError("its endmembers have another number of bands")
 
     def of(self, pixel: Pixel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the spectrum, the modelled one (L,), both in the unit of the library, and the abundances as they are written (p,)."""
+        """Return a pixel's spectrum and model (L,), in the unit of the library, and written abundances (p,)."""
         y = self.scene.spectra(read_lines(self.cube, slice(pixel.line, pixel.line + 1)))[pixel.sample]
         shown = self.values("abundance", pixel)
         if self.values("rmse", pixel)[0] == NODATA:
@@ -148,7 +148,7 @@ class RunModel:
 
 
 def pixels_section(run: FinishedRun) -> str:
-    """Return the section; empty where abundances are none of mixtures, such as mesma's, or only the largest are written."""
+    """Return the section; empty if abundances are of no mixtures (mesma) or only the largest are written."""
     if why_none(run):
         return ""
     try:

@@ -24,7 +24,7 @@ def of_three(bands: Sequence[int]) -> str:
 
 
 def of_one(colours: np.ndarray, high: float) -> str:
-    """Return the style of a file's first band from 0 to a value; ``colours`` as `unmix.pages.pictures.ramp` has them."""
+    """Return the style of a file's first band from 0 to ``high``; ``colours`` are as of `unmix.pages.pictures.ramp`."""
     places = np.linspace(0, 254, 25).round().astype(int)
     items = "".join(
         f'     <item value="{high * at / 254:.6g}" label="{high * at / 254:.3g}" '
@@ -41,7 +41,7 @@ def of_one(colours: np.ndarray, high: float) -> str:
 
 
 def of_classes(names: Sequence[str], colours: Sequence[str]) -> str:
-    """Return the style of a map of classes, numbered from 0, with their names and colours (``#rrggbb``); 0 is none, and clear."""
+    """Return the style of a map of classes from 0, with names and colours (``#rrggbb``); 0 is none, and clear."""
     entries = "".join(
         f'    <paletteEntry value="{k}" label="{escape(name, QUOTE)}" color="{colour}" alpha="{255 * (k > 0)}"/>\n'
         for k, (name, colour) in enumerate(zip(names, colours))

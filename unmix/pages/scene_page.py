@@ -99,7 +99,7 @@ def verdict(report: dict[str, Any]) -> str:
 
 
 def poorly_fitted(report: dict[str, Any]) -> float:
-    """Return the share of a run's pixels whose relative RMSE is in bins above `FAIR`, without those that are merely dark."""
+    """Return the share of a run's pixels with relative RMSE above `FAIR`, without those that are merely dark."""
     fit = report.get("fit", {})
     found = fit.get("relative_rmse_histogram") or {"counts": [], "begins": 1.0, "bins_an_octave": 1}
     counts = np.array(found["counts"], float)
@@ -108,7 +108,7 @@ def poorly_fitted(report: dict[str, Any]) -> float:
 
 
 def fit_in_words(fit: dict[str, float], share: float) -> str:
-    """Return how well the endmembers explain the pixels, of which a ``share`` is fitted poorly, by the relative RMSE of the run."""
+    """Return how well the endmembers explain the pixels, a ``share`` of them poorly, by the relative RMSE."""
     median = fit["median"]
     word = "well" if median <= GOOD else "fairly" if median <= FAIR else "poorly"
     word += f", {percent(share)} of them poorly" if median <= FAIR and share > SOME_POOR else ""
@@ -175,7 +175,7 @@ def share_maps(run: FinishedRun) -> Iterator[tuple[str, list[MapView]]]:
 
 
 def stretch_of_map(values: np.ndarray) -> tuple[float, float]:
-    """Return the values between which a map's colours are spread: `STRETCH`, and 0 to 1 where these are equal or unknown."""
+    """Return the ends of a map's colours, its percentiles `STRETCH`; 0 and 1 if these are equal or unknown."""
     known = values[np.isfinite(values) & (values != NODATA)]
     low, high = (float(one) for one in np.percentile(known, STRETCH)) if known.size else (0.0, 1.0)
     return (low, high) if high > low else (0.0, 1.0)
@@ -248,7 +248,7 @@ def usual(values: np.ndarray, share: float, top: float) -> float:
 def small_maps(
     cube: Cube, bands: Sequence[int], names: Sequence[str], colours: str = MAGMA, high: float | None = None
 ) -> str:
-    """Return small maps of some bands in one range of colours, from zero to ``high``, else to the largest value that is not rare."""
+    """Return small maps of bands with one range of colours, from 0 to ``high``, else to the 98th percentile."""
     high = usual(thin_bands(cube, bands, SIGMA_SIDE), 98, 1.0) if high is None else high
     views = views_of(cube, bands, names, SIGMA_SIDE, 0.0, high)
     shown = "".join(figure(view, ramp(colours), f"mean {view.mean:.3g}") for view in views)
@@ -256,7 +256,7 @@ def small_maps(
 
 
 def common_figure(run: FinishedRun, name: str, title: str, top: float) -> str:
-    """Return a map of one band, from zero to the largest value that is not rare; to ``top`` where none is above zero."""
+    """Return a map of one band from 0 to the 99.5th percentile, or to ``top`` if no value is above 0."""
     cube, side, colours = run.open(name), SIDES[0][1], ramp(MAGMA)
     high = usual(thin_bands(cube, [0], side), 99.5, top)
     view = views_of(cube, [0], [title], side, 0.0, high)[0]

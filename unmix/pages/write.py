@@ -74,11 +74,7 @@ def refuse_other_than_html(target: Path) -> None:
 
 
 def write_page(target: Path, make: Callable[[], str], inputs: Inputs = ()) -> Path:
-    """Write the page that ``make`` returns; replace only a page of ours, and none of the ``inputs``.
-
-    `MethodError` where the name does not end in .html, or an input has it; `OutputError` where the file exists and is
-    no page of ours, or cannot be written.
-    """
+    """Write the page of ``make`` as a .html file; replace only a page of ours, and none of the ``inputs``."""
     refuse_other_than_html(target)
     refuse_inputs([target], inputs)
     content = make().encode(errors="replace")
@@ -151,7 +147,7 @@ def cells_of_run(report: dict[str, Any]) -> list[tuple[Any, str]]:
 
 
 def folder_page(folder: Path, beside: Path) -> str:
-    """Return the page of all runs below a folder, for a file in the folder ``beside``; `OutputError` where no run is found."""
+    """Return the page of all runs below a folder, for a file in ``beside``; `OutputError` if there is no run."""
     runs = [state_of_run(stem) for stem in runs_below(folder)]
     if not runs:
         raise OutputError(f"{folder}: holds no run, whose record ends in {RECORD}")

@@ -26,13 +26,7 @@ Progress = Callable[[JobProgress], None]
 
 
 class Executor:
-    """This process and its device, which is opened when it is first used: the scene's first bytes are being read ahead
-    by then.
-
-    Parameters
-    ----------
-    options : Options
-    """
+    """This process and its device, opened at first use, while the scene's first bytes are being read ahead."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -93,7 +87,7 @@ class Executor:
 def extract(
     scene: Scene, options: Options, threads: int | None, machine: Device | None = None
 ) -> tuple[Endmembers, int]:
-    """Extract the endmembers that the options ask for, on the first GPU of ``machine`` where that pays; also return the passes."""
+    """Extract the endmembers, on the first GPU of ``machine`` where that pays; also return the number of passes."""
     from ..endmembers import Gpu, extract_from  # 40 ms, which a run with a library does not need
 
     first = machine.gpus[0] if isinstance(machine, Several) else machine
@@ -121,20 +115,7 @@ def fill(
     executor: Executor,
     progress: Progress | None,
 ) -> tuple[Summary, Seconds]:
-    """Begin or continue the maps, and let the executor fill them.
-
-    Parameters
-    ----------
-    maps : dict of str to int
-        The number of bands of each map.
-
-    Raises
-    ------
-    CubeError
-        Where every pixel is masked.
-    OutputError
-        Where there is no room for the maps.
-    """
+    """Begin or continue the maps (names, and the band count of each) and let the executor fill them."""
     placement = scene.placement if options.ortho else None
     pixel = sum(type_of(name, options.quantize).dtype.itemsize * count for name, count in maps.items())  # bytes
     size = scene.lines * scene.samples * pixel

@@ -1,4 +1,4 @@
-"""Tell pixels that are fitted poorly from those that are merely dark: a small signal has a large relative RMSE by noise alone."""
+"""Tell poorly fitted pixels from merely dark ones, whose relative RMSE is large by noise alone."""
 
 import numpy as np
 
@@ -16,16 +16,8 @@ FEWEST_FAINT = 8
 
 
 def faint_part(look: Look, lengths: np.ndarray, rmse: np.ndarray) -> float:
-    """Return the part of the poorly fitted pixels of a sample that are faint; 0 where none is, or their residuals are
-    not noise.
-
-    Parameters
-    ----------
-    look : Look
-        At the pixels, without constraints.
-    lengths, rmse : arrays (N,), float64
-        The lengths |y| of the pixels, and the RMSE of the run, in the same unit.
-    """
+    """Return the share of a sample's poorly fitted pixels that are faint; 0 if none, or if residuals are no noise."""
+    # The ``look`` is without constraints; ``lengths`` |y| and ``rmse`` (N,) of the run are in the same unit.
     bands = look.Y.shape[1]
     poor = rmse * np.sqrt(bands) > POOR * lengths
     free = np.linalg.norm(look.left, axis=1) * lengths / np.sqrt(max(1, bands - look.unit.shape[1]))

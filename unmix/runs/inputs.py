@@ -80,22 +80,9 @@ class OwnPixels:
     def solve(
         self, problem: Problem, first: int, raw: np.ndarray, results: dict[str, np.ndarray], threads: int
     ) -> None:
-        """Solve the pixels of some lines again, with all that they have of their own, in place.
-
-        Their answers without it are where the searches begin. Pixels of which it is not known are left without results.
-
-        Parameters
-        ----------
-        problem : Problem
-        first : int
-            The number of the first line.
-        raw : array
-            The stored values of n lines, in ``problem.interleave``.
-        results : dict of arrays
-            The arrays of `unmix.devices.Line.results`, float64.
-        threads : int
-            CPU threads.
-        """
+        """Solve the pixels of n lines again in place, with their own weights, endmembers or background."""
+        # ``raw`` holds stored values in ``problem.interleave``; the present answers are the starts. Pixels that lack
+        # their own data get no results.
         state = results["state"]
         n = len(state)
         # Counts with their background, which the problem's bands are without.
@@ -138,10 +125,7 @@ class OwnPixels:
 def counted_noise(
     Y: np.ndarray, line: np.ndarray, E: np.ndarray, background: np.ndarray, threads: int
 ) -> dict[str, Any]:
-    """Return the answers of `solve_each` for pixels of counts (n, L) of some lines (n,), ascending.
-
-    Each line alone: products of many pixels round by their number, and maps must not depend on blocks.
-    """
+    """Return answers like `solve_each`'s for pixels of counts (n, L) in lines (n,), which ascend."""
     from ..arrays.counts import poisson  # which imports much of scipy
 
     def of_line(y: np.ndarray) -> dict[str, Any]:
@@ -149,6 +133,7 @@ def counted_noise(
         rmse = np.sqrt(np.square(y - background - found.x @ E.T).mean(axis=1))
         return {"abundances": found.x, "rmse": rmse, "kappa": found.kappa, "delta": found.delta, "steps": found.steps}
 
+    # Each line alone: products of many pixels round by their number, and maps must not depend on blocks.
     parts = [of_line(some) for some in np.split(Y, np.flatnonzero(np.diff(line)) + 1)]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -272,7 +257,7 @@ class Inputs:
     def read_weights(
         self, path: str | os.PathLike[str] | None, noise: str | os.PathLike[str] | None
     ) -> np.ndarray | None:
-        """Return the weights of a file, or those that noise gives the bands, with a mean square of 1; None without any."""
+        """Return the bands' weights from a file or from the noise, with a mean square of 1; None without either."""
         if path is not None:
             weights = read_bands(path, self.scene, "weights")
         elif self.options.weights == "noise" and self.noise is not None and not isinstance(self.noise, NoiseCube):
@@ -306,13 +291,7 @@ class Inputs:
         return self.noise if self.noise is None or self.weights is None else self.noise * self.weights
 
     def with_shade(self, endmembers: Endmembers) -> tuple[Scene, Endmembers]:
-        """Return the scene and the endmembers with the spectrum of shade among these, or, for models, taken off all.
-
-        Raises
-        ------
-        LibraryError
-            Where a spectrum of a library for models is that of shade.
-        """
+        """Return scene and endmembers with shade among these or, for models, subtracted from all spectra."""
         if self.shade is None:
             return self.scene, endmembers
         shade = self.shade.matrix[:, 0]
@@ -344,16 +323,13 @@ class Inputs:
         return [] if self.weights is None else [Weights(self.weights)]
 
     def as_given(self, endmembers: Endmembers, keep: Callable[[Endmembers], Endmembers]) -> Endmembers:
-        """Return the endmembers as they were given or extracted, shade included: before anything changes them.
-
-        Where windows of bands are tied (`tie`), the library is read again, and ``keep`` returns the endmembers of it
-        that a regression selected; albedo becomes reflectance again.
-        """
+        """Return the endmembers as given or extracted, shade included, before any change to them."""
         scene, options, shade = self.scene.unchanged(), self.options, self.shade
         cube = self.scene.cube
         if isinstance(cube, Albedo):
             endmembers = replace(endmembers, matrix=cube.back(endmembers.matrix))
             shade = None if shade is None else replace(shade, matrix=cube.back(shade.matrix))
+        # Windows of bands are tied (`tie`): ``keep`` returns the endmembers that a regression selected.
         elif scene is not self.scene:
             endmembers = keep(library_for_scene(options, scene))
             shade = None if options.shade is None else fit_shade(options.shade, options, scene)
@@ -370,7 +346,7 @@ def library_for_scene(options: Options, scene: Scene) -> Endmembers:
 
 
 def fit_shade(path: str | os.PathLike[str], options: Options, scene: Scene) -> Endmembers:
-    """Return the one spectrum of a file, scaled and resampled to the bands in use; `LibraryError` where it holds more."""
+    """Return a file's one spectrum, scaled and resampled to the bands in use; `LibraryError` if there are more."""
     shade = load_for(path, scene, scale=options.library_scale, across_gaps=options.across_gaps)
     if len(shade.names) > 1:
         raise LibraryError(f"{path}: holds {len(shade.names)} spectra; `shade` is one")
@@ -394,7 +370,7 @@ def refuse_each(noise: NoiseCube, options: Options) -> None:
 
 
 def refuse_own(weights: NoiseCube | WeightsCube, options: Options) -> None:
-    """Raise `MethodError` where options do not go with weights of each pixel: those that do not go with `allowed`, whatever it says."""
+    """Raise `MethodError` for options that exclude weights of each pixel: those that exclude `allowed`."""
     what = f"`weights` {'noise, with noise for each pixel' if isinstance(weights, NoiseCube) else 'of each pixel'}"
     declared = settings_of(RunSettings)
     for fault in declared["allowed"].faults("weights", weights.path, str(options.method), options.solver_spec.name):

@@ -137,7 +137,8 @@ class Look:
 
 
 def has_smooth_noise(unit: np.ndarray, pixels: np.ndarray) -> bool:
-    """Return whether a spectrum that is missing would resemble itself in neighbouring bands, as those (L, k) and pixels (N, L) do."""
+    """Return whether neighbouring bands are alike in the endmembers (L, k), with pixels (N, L) if k < 2."""
+    # A missing spectrum would then leave smooth residuals, which can be told from noise.
     if len(unit) < FEWEST_BANDS:
         return False
     some = np.column_stack([unit, pixels[:: max(1, len(pixels) // MOST_TOLD)].T]) if unit.shape[1] < 2 else unit
@@ -156,7 +157,7 @@ def has_both_signs(Y: np.ndarray) -> bool:
 
 
 def noise_in_sample(left: np.ndarray, unit: np.ndarray) -> tuple[float, float] | None:
-    """Return the relative RMSE that noise alone gives, `Look.of_noise`, from residuals (N, L) of unit pixels by endmembers (L, p)."""
+    """Return median and 95 % of `Look.of_noise` from residuals (N, L) of unit pixels by (L, p); None if not noise."""
     p, rms = unit.shape[1], np.sqrt(np.square(left).mean(axis=0))
     scaled = np.divide(left, rms, out=np.zeros_like(left), where=rms > 0)
     if len(rms) < 2 or (scaled[:, 1:] * scaled[:, :-1]).mean() > MOST_ALIKE:
@@ -167,7 +168,7 @@ def noise_in_sample(left: np.ndarray, unit: np.ndarray) -> tuple[float, float] |
 
 
 def usable(sample: Sample, E: np.ndarray) -> Sample | None:
-    """Return the pixels of a sample that have a length; None where there are too few, or a number is too large or small."""
+    """Return the pixels of a sample that have a length; None if they are too few, or E is out of range."""
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(sample.Y, axis=1)
     good = (lengths > 1e-100) & (lengths < 1e100)

@@ -181,7 +181,7 @@ class SceneRun:
         return plan_only(self.scene, self.options, self.executor.name, outputs, problem, maps)
 
     def asked(self) -> CompletedRun:
-        """Compose the request of this run; return the request and input that a finished run must match to be skipped."""
+        """Compose this run's request; return the request and input that a finished run must match to be skipped."""
         own = self.options.request(self.inputs.library, self.executor.name)
         if self.given.is_open:
             own["method"] = "left open"
@@ -191,7 +191,7 @@ class SceneRun:
         return CompletedRun(self.request, self.inputs.watch.identity)
 
     def unmix(self, identity: dict[str, Any], resume: ResumeState | None) -> dict[str, Any]:
-        """Find endmembers, plan and solve, from the first line or from the line where an earlier run was cut off; return the report."""
+        """Find endmembers, plan, and solve from the first line or where an earlier run stopped; return the report."""
         began = time.perf_counter()
         endmembers, passes = self.find_endmembers(resume)
         self.decide_method(endmembers)
@@ -254,10 +254,7 @@ class SceneRun:
         return finite(report)
 
     def find_endmembers(self, resume: ResumeState | None) -> tuple[Endmembers, int]:
-        """Return the library's, the earlier run's or newly extracted endmembers, and how often the file is read in all.
-
-        Features may keep some of them only.
-        """
+        """Return the library's, the earlier run's or extracted endmembers, and the passes over the file so far."""
         cube, options, library = self.cube, self.options, self.inputs.library
         if resume is not None:
             about = resume.about
@@ -335,7 +332,7 @@ class SceneRun:
         return ScenePlan(problem, derived, maps | {name: len(one.bands) for name, one in derived.items()})
 
     def look(self, problem: Problem, summary: Summary) -> tuple[Look | None, bool]:
-        """Return the unconstrained look at a sample, at which features look, too, and whether values have both signs."""
+        """Return the unconstrained look at a sample, which features share, and whether values have both signs."""
         E = problem.endmembers.matrix
         sample = usable(sample_of(self.cube, problem, summary), E)
         if sample is None:
@@ -355,7 +352,7 @@ class SceneRun:
         return look, both_signs
 
     def further_report(self, problem: Problem, summary: Summary) -> dict[str, Any]:
-        """Return entries of the record that `unmix.runs.record.report.report_of` lacks: the request, and its results."""
+        """Return the record's entries that `unmix.runs.record.report.report_of` lacks: the request and its results."""
         cube, options = self.cube, self.options
         report: dict[str, Any] = {
             "asked": self.request,
@@ -430,7 +427,7 @@ def in_options(value: Any, is_said: bool = False) -> Any:
 
 
 def names_shown(endmembers: Endmembers, options: Options) -> Sequence[str]:
-    """Return the names of what a browse image may show: the classes where there are sums by class, else the endmembers."""
+    """Return the names for a browse image: of the classes if there are sums by class, else of the endmembers."""
     classes = options.sums(endmembers)
     return endmembers.names if classes is None else classes.names
 

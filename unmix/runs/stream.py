@@ -37,7 +37,7 @@ GOLDEN = 0.6180339887498949
 
 
 def strides_of(lines: int, samples: int) -> tuple[int, int]:
-    """Return the distance between two lines of a scene that are looked at, and that between two pixels of such a line."""
+    """Return the steps between the lines of a scene that are looked at, and between the pixels of such a line."""
     if lines * samples <= MOST_WHOLE:
         return 1, 1
     return -(-lines // MOST_LINES), -(-samples // MOST_OF_LINE)
@@ -78,23 +78,9 @@ class BandResiduals:
         integers: np.ndarray | None,
         fractions: dict[str, np.ndarray],
     ) -> None:
-        """Add the sampled pixels of some lines to a summary.
-
-        Parameters
-        ----------
-        summary : Summary
-        first : int
-            The first line.
-        raw : array
-            Stored values of n lines, in the layout of the problem.
-        results : mapping of arrays
-            ``abundance`` (n, p, samples) and ``rmse`` (n, samples), `NODATA` where a pixel is not solved.
-        integers : array (n, p, samples), uint16, or None
-            Quantized abundances, where a device did not copy back the abundances.
-        fractions : mapping of arrays
-            Where a device made fractions of the abundances: ``abundance`` (n, p, samples), for which ``integers`` may
-            stand, and ``scale`` (n, samples).
-        """
+        """Add the sampled pixels of n lines from ``first`` on to a summary."""
+        # ``integers``: quantized abundances (n, p, samples), if a device did not copy back the abundances;
+        # ``fractions``: if it made fractions, ``abundance``, for which integers may stand, and ``scale`` (n, samples).
         rmse = results["rmse"]
         lines = range(-first % self.between_lines, len(rmse), self.between_lines)
         if not lines:
@@ -116,15 +102,12 @@ class BandResiduals:
             summary.kept.append((y, first + line, sample))
 
     def abundances(self, stored: np.ndarray) -> np.ndarray:
-        """Return abundances (k, p) in float64 as they are in the map, whether a device made integers of them or the
-        host will.
-
-        Where the map has the largest alone, or fractions, they are not rounded.
-        """
+        """Return abundances (k, p), float64, as in the map: in its steps, from integers or rounded here."""
         step, offset = self.map_type.step, self.map_type.offset
         values = stored.astype(np.float64)
         if stored.dtype == np.uint16:
             return offset + step * values
+        # The largest abundances alone, and fractions, are not rounded.
         return offset + step * np.rint((values - offset) / step) if step and self.rounds else values
 
     def spectra(self, raw: np.ndarray, line: np.ndarray, sample: np.ndarray) -> np.ndarray:
@@ -214,25 +197,8 @@ def solve_lines(
     done: Done,
     seconds: Seconds,
 ) -> None:
-    """Solve the lines of a block plan on the device, and write the results to the rasters.
-
-    Parameters
-    ----------
-    scene : Cube
-    problem : Problem
-    block_plan : BlockPlan
-        The lines, and how they are cut into blocks.
-    slots : list of Slot
-        Those that ``machine.open`` returned.
-    rasters : mapping of str to Raster
-        The maps to fill, by the names of `Options.maps`.
-    machine : Device
-    options : Options
-    done : callable
-        Called after each block is written, in order, with its lines and their summary.
-    seconds : Seconds
-        The time of each stage is added to it.
-    """
+    """Solve the lines of a block plan on the device and write the results to the rasters."""
+    # ``done`` is called after each block is written, in order, with its lines and their summary.
     writers, reached = min(MOST_WRITERS, cores()), block_plan.first
     derived, threads = derived_maps(problem, options, scene, machine.name), threads_of_a_writer(options)
     band_residuals = BandResiduals(scene, problem, options)
@@ -316,11 +282,7 @@ def look_again(
     problem: Problem,
     options: Options,
 ) -> Summary:
-    """Solve the doubtful pixels of some lines again; replace in ``counts`` and ``fractions`` what the GPU made of these
-    lines.
-
-    Return a summary of the rescued pixels and the failures, which a GPU does not count.
-    """
+    """Solve doubtful pixels again and redo ``counts`` and ``fractions``; return a summary of rescues and failures."""
     part = Summary()
     changed = np.flatnonzero(counts.pixels[:, DOUBTFUL])
     part.rescued = (
@@ -366,19 +328,8 @@ def maps_of(results: dict[str, np.ndarray], options: Options) -> dict[str, np.nd
 
 
 def largest(abundance: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest abundances of each pixel, and the numbers of their endmembers.
-
-    Parameters
-    ----------
-    abundance : array (n, p, samples), float32
-    top : int
-
-    Returns
-    -------
-    values, index : arrays (n, min(top, p), samples), float32
-        Largest first, equal ones in the order of endmembers; index from 1, and 0 where the abundance is 0. −9999 where
-        masked.
-    """
+    """Return each pixel's largest abundances and their endmembers, from 1; 0 where the abundance is 0."""
+    # Both are (n, min(top, p), samples), float32, −9999 where masked; equal abundances keep the endmembers' order.
     p = abundance.shape[1]
     order = np.argsort(-abundance, axis=1, kind="stable")[:, : min(top, p)]
     values = np.take_along_axis(abundance, order, axis=1)

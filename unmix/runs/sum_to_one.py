@@ -15,16 +15,7 @@ MOST_PIXELS, MOST_ABUNDANCES, FEWEST_PIXELS = 400, 40_000, 50
 
 
 def cost_of_sum(Y: np.ndarray, E: np.ndarray) -> SumCost | None:
-    """Compare the relative misfit of pixels with abundances that sum to one, and without; None where no pixel can be
-    compared.
-
-    Parameters
-    ----------
-    Y : array (N, L), float64
-        Pixels.
-    E : array (L, p), float64
-        Endmembers, shade included.
-    """
+    """Return the relative misfit of pixels (N, L) by E (L, p) with and without sum to one; None if incomparable."""
     step = max(1, -(-len(Y) // max(FEWEST_PIXELS, min(MOST_PIXELS, MOST_ABUNDANCES // E.shape[1]))))
     unit = float(np.abs(E).max())
     if not 0.0 < unit < np.inf:
@@ -56,7 +47,7 @@ def cost_in_scene(cube: Cube, problem: Problem) -> SumCost | None:
 
 
 def beside_constant(cost: SumCost | None, scene: Scene, Y: np.ndarray, E: np.ndarray) -> SumCost | None:
-    """Return the cost of the sum to one, with the constant of all pixels (N, L) that is to blame for it, if there is one."""
+    """Return the cost of the sum to one with the constant of all pixels (N, L) that explains it, if there is one."""
     found = remedy(scene, Y, E) if cost is not None and cost.hurts else None
     if cost is None or found is None:
         return cost

@@ -1,4 +1,4 @@
-"""Runs whose maps go to an object store: made in a folder of this machine, like all maps, then uploaded whole, the record last."""
+"""Unmix into a folder of this machine, then upload the maps whole to an object store, the record last."""
 
 import hashlib
 import logging
@@ -30,24 +30,8 @@ TRIAL = "_upload.tmp"
 
 
 def unmix_and_upload(scene_run: "Callable[[Options, Path], SceneRun]", options: Options) -> dict[str, Any]:
-    """Unmix a scene whose ``out_dir`` is in an object store; return the report.
-
-    If it is interrupted the same call continues: with the maps, whose journal is in the work folder, or with uploading
-    them.
-
-    Parameters
-    ----------
-    scene_run : callable
-        Returns the run of the scene with other options, whose outputs are uploaded to a place in a store.
-    options : Options
-
-    Raises
-    ------
-    MethodError
-        Where the store is not one that can be written to, or an input would be replaced.
-    OutputError
-        Where outputs exist there and may not be replaced, or the store refuses them.
-    """
+    """Unmix a scene whose ``out_dir`` is in an object store; the same call continues an interrupted one."""
+    # ``scene_run`` returns the run of the scene with other options, whose outputs are uploaded to a place in a store.
     assert options.out_dir is not None
     target = located(options.out_dir)
     if not isinstance(target, RemotePath) or target.parts[0] != "s3:":
@@ -86,14 +70,7 @@ def run_in_work_folder(job: "SceneRun") -> None:
 
 
 def work_folder(work_dir: str | os.PathLike[str] | None, target: RemotePath) -> Path:
-    """Return the folder on this machine for maps that go to ``target``: the same each time, and nobody else's. It may
-    not exist yet.
-
-    Raises
-    ------
-    OutputError
-        Where the folder that it is in cannot be made, or another user can write to that.
-    """
+    """Return the folder on this machine for maps that go to ``target``, the same each time and this user's alone."""
     folder = Path(tempfile.gettempdir()) / f"unmix-{os.getuid()}-uploads" if work_dir is None else Path(work_dir)
     try:
         folder.mkdir(mode=0o700, parents=work_dir is not None, exist_ok=True)
@@ -111,15 +88,13 @@ def work_folder(work_dir: str | os.PathLike[str] | None, target: RemotePath) -> 
 
 
 def refuse_existing(target: RemotePath, work: Path, stem: str, suffixes: Iterable[str], options: Options) -> None:
-    """Raise `OutputError` where outputs in the store may not be replaced.
-
-    Without their record they are of an upload that was cut off: it may go on from this work folder, and `skip_existing`
-    begins it anew.
-    """
+    """Raise `OutputError` if outputs in the store may not be replaced."""
     if options.overwrite:
         return
     found = there([target / (stem + suffix) for suffix in suffixes])
     finished = [path for path in found if path.name == stem + RECORD]
+    # Outputs without a record are of an upload that was cut off: it may go on from this work folder, and
+    # `skip_existing` begins it anew.
     begun = journal_of(work, stem).exists() or (work / (stem + RECORD)).exists()
     if found and not options.skip_existing and (finished or not begun):
         ways = "`skip_existing`, `overwrite` or `out_dir`" if finished else "`out_dir`, `skip_existing` or `overwrite`"
@@ -135,13 +110,7 @@ def is_waiting(asked: CompletedRun, work: Path, stem: str) -> bool:
 
 
 def make_room(target: RemotePath, work: Path, stem: str, overwrite: bool) -> None:
-    """Make sure that the run may begin: nothing else waits to be uploaded, and the store can be written to.
-
-    Raises
-    ------
-    OutputError
-        Where it may not; the messages say why.
-    """
+    """Make the work folder; raise `OutputError` if other maps wait there or the store cannot be written to."""
     waiting = listed(work, stem)
     if waiting and not overwrite:
         raise OutputError(
@@ -157,11 +126,7 @@ def make_room(target: RemotePath, work: Path, stem: str, overwrite: bool) -> Non
 
 
 def send(work: Path, target: RemotePath, stem: str) -> dict[str, Any]:
-    """Upload a finished run, its record last, and delete it from this machine; return the report.
-
-    Before that, outputs of an older run that the new one does not have are deleted from the store, then its record:
-    from then on it does not count as finished, and no file remains without a record that lists it.
-    """
+    """Upload a finished run, its record last, and delete it from this machine; return the report."""
     with Lock(work / (stem + LOCK)):
         try:
             report = read_record(work / (stem + RECORD))
@@ -169,6 +134,8 @@ def send(work: Path, target: RemotePath, stem: str) -> dict[str, Any]:
             raise OutputError(f"{target}: another process has uploaded {stem}, or is about to") from None
         names = [*report["digests"], stem + RECORD]
         log.info(f"{target}: uploading {len(names)} files")
+        # Outputs that only the older run has go first, then its record: it no longer counts as finished, and no file
+        # remains without a record that lists it.
         if (target / (stem + RECORD)).exists():
             for name in [*(name for name in listed(target, stem) if name not in names), stem + RECORD]:
                 delete(target / name)
@@ -179,7 +146,7 @@ def send(work: Path, target: RemotePath, stem: str) -> dict[str, Any]:
 
 
 def clear(work: Path, stem: str) -> None:
-    """Remove maps from the work folder that are in the store as well: their process was cut off after it had uploaded them."""
+    """Remove maps from the work folder that are in the store too, if a process was cut off after uploading them."""
     names = listed(work, stem)
     if names:
         with suppress(OutputError), Lock(work / (stem + LOCK)):  # where another process is at work they are not ours

@@ -1,4 +1,4 @@
-"""The declarations of all options of a run, from which the command line, `Options`, records and their documentation are made."""
+"""Declare all options of a run: the command line, `Options`, records and their documentation are made from these."""
 
 import difflib
 import functools
@@ -185,7 +185,7 @@ def names_where(declared: type, **facts: Any) -> tuple[str, ...]:
 
 
 def described(declared: Class) -> Class:
-    """Add the options that a class declares to its docstring, as ``Attributes``, and name keywords that are none of its fields."""
+    """Add a class's declared options to its docstring as ``Attributes``; refuse unknown keywords by their names."""
     lines = []
     for one in fields(declared):
         if (what := one.metadata.get("setting")) is not None:

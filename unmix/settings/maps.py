@@ -1,4 +1,4 @@
-"""The maps that a run may write: which options ask for each, what it holds and how it may be stored; and those that no run writes."""
+"""The maps of a run: which options ask for each, its content and how it is stored; and maps that no run writes."""
 
 import functools
 from typing import Any

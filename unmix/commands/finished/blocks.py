@@ -20,7 +20,7 @@ def plan_of(*sides: Side) -> BlockPlan:
 
 
 def blocks_of(one: Side, other: Side) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield first line, values of both maps (n, samples, bands) float64, and which pixels of each have values (n, samples) bool."""
+    """Yield first line, both maps' values (n, samples, bands), float64, and where each has any (n, samples), bool."""
     for lines in plan_of(one, other):
         yield lines.start, *both_of(one, other, lines)
 

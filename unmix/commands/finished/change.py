@@ -42,14 +42,14 @@ def grid_of(one: Side, other: Side) -> Cube:
 def differences(
     one: Side, other: Side, pairs: Sequence[tuple[int, int]], empty: float
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the first line of each block, and a − b of each pair (lines, samples, pairs), ``empty`` where either has no value."""
+    """Yield each block's first line and a − b (lines, samples, pairs), ``empty`` where either has no value."""
     left, right = [i for i, _ in pairs], [j for _, j in pairs]
     for first, A, B, in_a, in_b in blocks_of(one, other):
         yield first, np.where((in_a & in_b)[..., None], A[..., left] - B[..., right], empty)
 
 
 def beyond(one: Side, other: Side, pairs: Sequence[tuple[int, int]], threshold: float) -> list[dict[str, Any]]:
-    """Return for each pair how many pixels of a are ``below`` and ``above`` b by more than this, and their hectares, if known."""
+    """Return for each pair the number of pixels of a ``below`` and ``above`` b by over ``threshold``, and hectares."""
     areas = areas_of_pixels(grid_of(one, other))
     counts, hectares = np.zeros((2, len(pairs)), int), np.zeros((2, len(pairs)))
     for first, D in differences(one, other, pairs, 0.0):
@@ -69,7 +69,7 @@ def beyond(one: Side, other: Side, pairs: Sequence[tuple[int, int]], threshold: 
 
 
 def pixels_outside(side: Side) -> int:
-    """Return how many pixels of a map have values and lie beyond the other; of a map that is averaged, in pixels of that one."""
+    """Return how many pixels with values lie beyond the other map; an averaged map counts in the other's pixels."""
     source, size = replace(side.whole or side, grid=None), 1.0
     taken = [np.zeros(length, bool) for length in source.size]
     if side.grid is not None:
@@ -96,7 +96,7 @@ def write_change(
     overwrite: bool,
     inputs: Sequence[tuple[str, Path]],
 ) -> list[Path]:
-    """Write a − b of each pair as a map, no data where either has no value; return its files; errors as of `write_map`."""
+    """Write a − b of each pair as a map, nodata where either has no value; return its files."""
     if not pairs:
         raise OutputError(f"{out}: nothing of A has a partner in B, so there is no difference")
     blocks = (D for _, D in differences(one, other, pairs, NODATA))
@@ -114,15 +114,7 @@ def write_map(
     overwrite: bool,
     inputs: Sequence[tuple[str, Path]],
 ) -> list[Path]:
-    """Write blocks of lines (n, samples, bands), one after the other, as a map on a grid; return its files.
-
-    Raises
-    ------
-    MethodError
-        Where it would replace an input.
-    OutputError
-        Where a file exists and may not be replaced, or cannot be written.
-    """
+    """Write blocks of lines (n, samples, bands), one after the other, as a map on a grid; return its files."""
     finals = [out.with_suffix(ending) if form.convert is None else out for ending in form.endings]
     refuse_inputs(finals, inputs)
     refuse_headers_of_others(finals)

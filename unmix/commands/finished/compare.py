@@ -44,7 +44,7 @@ LEAST_BESIDE_ERRORS = 1e-3
 
 
 def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """Return counts of pixels, totals, ``rows``, one for each pair, and the least and the largest of the values of each map."""
+    """Return counts of pixels, totals, ``rows``, one for each pair, and the range of the values of each map."""
     left, right = [i for i, _ in pairs], [j for _, j in pairs]
     # Of d, |d|, d², c, c² and c d, with d = a − b and c = b − middle: of large values squares would leave no variance.
     sums, largest, middle = np.zeros((6, len(pairs))), np.zeros(len(pairs)), np.zeros(len(pairs))
@@ -103,7 +103,7 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
 
 
 def shares_within(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> Iterator[dict[str, float | None]]:
-    """Yield for each pair the shares of b's values ``inside`` of a's ranges and ``within`` its deviations, if it has them."""
+    """Yield for each pair the shares of b's values ``inside`` a's ranges and ``within`` its deviations, if any."""
     ranges = share_of(one, other, pairs, 2) if one.ranges is not None else None
     sigma = share_of(one, other, pairs, 1) if one.sigma is not None else None
     # Of sums, deviations of each endmember are no deviations, and the other way round.
@@ -115,11 +115,7 @@ def shares_within(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> I
 
 
 def share_of(one: Side, other: Side, pairs: Sequence[tuple[int, int]], each: int) -> list[float | None]:
-    """Return for each pair which share of b's values is where a's map of ranges (``each`` is 2) or of deviations (1)
-    expects it.
-
-    None where that has no such band, or no pixel has both.
-    """
+    """Return for each pair the share of b's values in a's ranges (``each`` 2) or deviations (1); None if unknown."""
     cube = one.ranges if each == 2 else one.sigma
     assert cube is not None
     places = {name.removesuffix(" lower"): at for at, name in enumerate(band_names(cube)) if each == 1 or at % 2 == 0}
@@ -322,7 +318,7 @@ def compare(
 def both_sides(
     paths: tuple[Path, Path], kind: str | None, likely: Sequence[str | None], dataset: str | None
 ) -> tuple[Side, Side]:
-    """Open both maps, a MATLAB file last, since it may have the size of the other; ``dataset`` is of the last that no run wrote."""
+    """Open both maps, a MATLAB file last, as it may take the other's size; ``dataset`` is of the last no run wrote."""
     names = [dataset if dataset and FinishedRun.of_source(path) is None else None for path in paths]
     names[0] = None if names[1] else names[0]
     found: dict[int, Side] = {}
@@ -334,7 +330,7 @@ def both_sides(
 
 
 def warn_of_values(side: Side, low: float, high: float) -> None:
-    """Warn of a raster whose values, between these two, cannot be shares: fill values that nothing declares, or per cent."""
+    """Warn of a raster whose values cannot be shares: undeclared fill values, per cent, or classes."""
     if not side.report and (low < LEAST_SHARE or high > LARGEST_SHARE):
         log.warning(
             f"{side.path}: values from {low:g} to {high:g} are taken for shares; "
@@ -392,7 +388,7 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
 
 
 def spectral_angles(one: Endmembers | None, other: Endmembers | None) -> np.ndarray | None:
-    """Return the angles of all spectra of two sets (p, q), in radians, NaN for zero spectra; None without common bands."""
+    """Return the angles (p, q) of two sets of spectra, in radians, NaN for zero spectra; None if bands differ."""
     if one is None or other is None or len(one.matrix) != len(other.matrix):
         return None
     left, right = one.wavelengths, other.wavelengths
@@ -424,7 +420,7 @@ def matches(cost: np.ndarray, matched_by: str) -> list[tuple[int, int]]:
 def pictures_of(
     one: Side, other: Side, pairs: Sequence[tuple[int, int]], found: dict[str, Any]
 ) -> tuple[list[tuple[MapView, MapView, MapView]], list[np.ndarray]]:
-    """Return pictures of the pairs that differ most, a, b and a − b, on one scale for all; and pixels counted by values of b and a."""
+    """Return views of a, b and a − b of the pairs that differ most, on one scale, and pixel counts by b and a."""
     ranked = sorted(range(len(pairs)), key=lambda k: -found["pairs"][k]["rmse"])[:MOST_SHOWN]
     rows = [found["pairs"][k] for k in ranked]
     reach = max((min(abs(row["largest_difference"]), 4 * row["rmse"]) for row in rows), default=0.0) or 1.0

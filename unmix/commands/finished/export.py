@@ -1,4 +1,4 @@
-"""`export`: the maps of a finished run in another format, one file a band where that is wanted, with styles for QGIS."""
+"""`export`: the maps of a finished run in another format, one file a band if wanted, with styles for QGIS."""
 
 import contextlib
 import logging
@@ -176,7 +176,7 @@ def write_piece(
     known: Mapping[str, Identity],
     percent: bool = False,
 ) -> None:
-    """Write one file, and its header where it has one, under names that are given; ``known`` are the files that were checked."""
+    """Write one file, and its header if it has one, under given names; ``known`` identifies the checked files."""
     image = run.file_of(piece.map)
     bands = slice(piece.first, piece.first + piece.bands)
     with contextlib.ExitStack() as opened:

@@ -39,7 +39,7 @@ class Averages:
 
     @property
     def crops(self) -> bool:
-        """Whether each pixel of the grid is one of the map, or none: both grids are one, of which they are two parts."""
+        """Return whether each pixel of the grid is one of the map or none: both are parts of one grid."""
         return all(
             bool((part.data > 1.0 - SAME_CORNERS).sum() == (part.sum(axis=1) > 0.5).sum())
             for part in (self.rows, self.columns)
@@ -48,11 +48,9 @@ class Averages:
     def read(
         self, lines: slice, read: Callable[[slice], tuple[np.ndarray, np.ndarray]], bands: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return some lines of the grid: values (n, samples, bands), float64, and which pixels have some (n, samples).
-
-        ``read`` returns the same of lines of the map. A pixel has the mean of the values in it, weighted by area, where
-        these cover ``least`` of it.
-        """
+        """Return lines of the grid: values (n, samples, bands), float64, and which pixels have some (n, samples)."""
+        # ``read`` returns the same of lines of the map. A pixel has the mean of the values in it, weighted by area,
+        # where these cover ``least`` of it.
         part, across = self.rows[lines], self.columns.shape
         taken = part.indices
         if not taken.size:
@@ -110,7 +108,8 @@ def pixel_area(cube: Cube) -> float:
 
 
 def overlaps(start: float, step: float, count: int, begin: float, stride: float, size: int) -> csr_array:
-    """Return the share of each of ``size`` cells, from ``begin`` on by ``stride``, that each of ``count`` others is; sparse."""
+    """Return the share of each of ``size`` cells of the grid that each of ``count`` of the map covers, sparse."""
+    # The grid's cells lie from ``begin`` on by ``stride``, the map's from ``start`` on by ``step``.
     cells = (begin - start) / step + np.arange(size + 1) * (stride / step)  # in cells of the source
     low, high = np.minimum(cells[:-1], cells[1:]), np.maximum(cells[:-1], cells[1:])
     first = np.clip(np.floor(low + LEAST_OVERLAP), 0, count).astype(int)

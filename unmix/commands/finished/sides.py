@@ -120,7 +120,7 @@ class Side:
     whole: "Side | None" = None
 
     def read_as(self, nodata: float | None, scale: float, offset: float) -> "Side":
-        """Return the map with another value for no data, a scale and an offset, if no run wrote it; a run's knows its own."""
+        """Return the map with another nodata value, scale and offset; a run's map knows its own and is unchanged."""
         if self.report:
             return self
         problems = list[str]()
@@ -151,7 +151,7 @@ class Side:
         return max(1, lines)
 
     def stored(self, lines: slice) -> tuple[np.ndarray, np.ndarray]:
-        """Return the values of lines of the map (n, samples, bands), float64, and which pixels have values in all bands."""
+        """Return the values of lines of the map (n, samples, bands), float64, and which pixels have all bands."""
         stored = by_pixel(read_lines(self.cube, lines), self.cube.interleave).astype(float)
         present = np.isfinite(stored).all(axis=2)
         if self.nodata_in_force is not None:
@@ -206,14 +206,7 @@ class Side:
         return replace(self, first=(down.start, across.start), whole=self, **cubes)
 
     def by_class(self) -> "Side":
-        """Return the map with the bands of each class added up; the bands of a raster without classes are taken for
-        classes.
-
-        Raises
-        ------
-        MethodError
-            Where a run's endmembers have no classes.
-        """
+        """Return the map with the bands of each class added up; a raster's bands without classes are classes."""
         classes = self.spectra.classes if self.spectra is not None else None
         if self.is_by_class or (classes is None and not self.report):
             return replace(self, is_by_class=True, spectra=None)
@@ -227,16 +220,7 @@ class Side:
 
 
 def with_classes(side: Side, legend: Path | None) -> Side:
-    """Return a raster that no run wrote with a band for each class, if it is one of classes: by a legend, or its
-    header's names.
-
-    Raises
-    ------
-    InputError
-        Where the legend has no numbers beside names.
-    MethodError
-        Where a legend is given for maps that are none of classes.
-    """
+    """Return a raster of classes, by ``legend`` or its header, with a band for each class; others unchanged."""
     names = words(side.cube.fields, "class names")
     if side.report or side.cube.bands != 1 or not (names or legend):
         return side
@@ -251,7 +235,7 @@ def with_classes(side: Side, legend: Path | None) -> Side:
 
 
 def begins_of(report: dict[str, Any]) -> list[int]:
-    """Return the line and sample of the scene at which a run begins; older records have them only among the reading options."""
+    """Return the line and sample of the scene at which a run begins; older records have them in ``reading``."""
     if "origin" in report:
         return [int(at) for at in report["origin"]]
     reading = report.get("reading", {})
@@ -265,18 +249,10 @@ def kind_named(path: Path) -> str | None:
 
 
 def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
-    """Return the pixels of a scene that two maps of it share.
-
-    Maps of one size are taken to cover the same pixels, unless both are of runs that begin at different places, or
-    their map infos place them elsewhere. Maps of other sizes are parts of one scene if both runs recorded the same
-    digest of it, or if one map has the size of the whole scene of the other. Otherwise that with the smaller pixels is
-    averaged by area onto those of the other.
-
-    Raises
-    ------
-    InputError
-        Where the maps are of other sizes and have no place on the ground, or have no pixel in common.
-    """
+    """Return two maps cut or averaged to the pixels of a scene that they share; `InputError` if there are none."""
+    # Maps of one size cover the same pixels, unless both are of runs that begin at different places, or their map infos
+    # place them elsewhere. Others are parts of one scene if both runs recorded its digest, or if one map has the size
+    # of the whole scene of the other. Else the map with the smaller pixels is averaged by area onto the other's.
     sizes = [(side.cube.lines, side.cube.samples) for side in (one, other)]
     are_runs = bool(one.report) and bool(other.report)
     if sizes[0] == sizes[1] and (one.begins == other.begins or not are_runs):
@@ -311,14 +287,7 @@ def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
 
 
 def on_one_grid(one: Side, other: Side) -> tuple[Side, Side] | None:
-    """Return two maps, of which that with the smaller pixels is averaged onto those of the other; None where they share
-    no place.
-
-    Raises
-    ------
-    InputError
-        Where they are in two coordinate systems.
-    """
+    """Return two maps, that with smaller pixels averaged onto the other's; None if they share no place."""
     areas = pixel_area(one.cube), pixel_area(other.cube)
     fine, coarse = (other, one) if areas[0] >= areas[1] else (one, other)
     if min(areas) > 0 and not is_one_system(one.cube, other.cube):
@@ -351,14 +320,7 @@ def elsewhere(one: Side, other: Side) -> tuple[Side, Side]:
 
 
 def masked(sides: tuple[Side, Side], mask: str) -> tuple[Side, Side]:
-    """Return two maps without the pixels that ``FILE`` or ``FILE:BAND`` leaves out, of the size of one of them, or of
-    both.
-
-    Raises
-    ------
-    InputError
-        Where it is of neither's size.
-    """
+    """Return two maps without the pixels that ``FILE`` or ``FILE:BAND``, of the size of either or both, leaves out."""
     raster = open_mask(mask, "mask")
     size = raster.cube.lines, raster.cube.samples
     if size not in [(side.cube.lines, side.cube.samples) for side in sides]:
@@ -386,11 +348,9 @@ def side_of(
     dataset: str | None = None,
     size: tuple[int, int] | None = None,
 ) -> Side:
-    """Open one of the two maps of `compare`. If ``kind`` is None, a run's is the ``likely`` one, if the run has it.
-
-    ``dataset`` names the map in a file of several; a MATLAB table (bands, pixels) that does not say its ``size`` has
-    this one.
-    """
+    """Open one of the two maps of `compare`; without ``kind``, a run's is the ``likely`` one if the run has it."""
+    # ``dataset`` names the map in a file of several; ``size`` is for a MATLAB table (bands, pixels) that does not say
+    # its own.
     if path.is_dir() and not is_store(path):
         raise OutputError(f"{path}: is a folder; name a run or a map")
     try:

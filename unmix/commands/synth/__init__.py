@@ -1,4 +1,4 @@
-"""Make synthetic scenes of any size with known truth, streamed to disk; a seed gives the same bytes whatever the blocks."""
+"""Make synthetic scenes with known truth, streamed to disk; a seed gives the same bytes whatever the blocks."""
 
 import os
 from collections.abc import Callable
@@ -75,11 +75,7 @@ def refuse_noise(seed: int, snr: float | None) -> None:
 
 
 def endmember_spectra(bands: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return wavelengths (bands,), in nm, and random reflectance spectra (bands, count) with smooth continua and
-    absorption features.
-
-    They are between 0.01 and 0.95.
-    """
+    """Return wavelengths (bands,) in nm and random reflectance spectra (bands, count), between 0.01 and 0.95."""
     random = np.random.Generator(np.random.PCG64([seed, 0]))
     waves = np.linspace(FIRST_NM, LAST_NM, bands)
     x = np.linspace(0.0, 1.0, bands)
@@ -97,13 +93,13 @@ def endmember_spectra(bands: int, count: int, seed: int) -> tuple[np.ndarray, np
 
 
 class Fields:
-    """Smooth random fields, one for each endmember and one for how mixed pixels are, computed for any lines from the seed alone."""
+    """Smooth random fields, one an endmember and one for how mixed pixels are, for any lines from the seed alone."""
 
     def __init__(self, scene: SyntheticScene) -> None:
         self.scene = scene
 
     def lattice(self, octave: int, lines: range) -> np.ndarray:
-        """Return some lines of an octave's lattice, (count + 1, len(lines), points); each line has a seed of its own."""
+        """Return lines of an octave's lattice, (count + 1, len(lines), points); each line has a seed of its own."""
         points = self.scene.samples // OCTAVES[octave][0] + 2
         rows = [
             np.random.Generator(np.random.PCG64([self.scene.seed, 1, octave, line])).standard_normal(
@@ -134,7 +130,7 @@ class Fields:
 
 
 def interpolate(lattice: np.ndarray, size: int, lines: np.ndarray, first: int, samples: int) -> np.ndarray:
-    """Interpolate smoothly between the points of a lattice whose lines begin at ``first``; return (fields, lines, samples)."""
+    """Interpolate smoothly in a lattice whose lines begin at ``first``; return (fields, lines, samples)."""
 
     def weights(places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         t = (places % size) / size
@@ -148,7 +144,7 @@ def interpolate(lattice: np.ndarray, size: int, lines: np.ndarray, first: int, s
 
 
 def project_onto_simplex(values: np.ndarray) -> np.ndarray:
-    """Return the point of the simplex nearest to each row (Held, Wolfe and Crowder 1974); most of its entries are zero."""
+    """Return the nearest point of the simplex to each row (Held, Wolfe and Crowder 1974); most entries are zero."""
     n, p = values.shape
     ordered = -np.sort(-values, axis=1)
     sums = np.cumsum(ordered, axis=1) - 1
@@ -161,33 +157,8 @@ def project_onto_simplex(values: np.ndarray) -> np.ndarray:
 def synthesise(
     path: Path, scene: SyntheticScene, overwrite: bool = False, memory: int = 2**28, command: str = ""
 ) -> list[Path]:
-    """Write a synthetic scene and its true abundances and endmembers.
-
-    Parameters
-    ----------
-    path : Path
-        The header, ``X.hdr``; beside it come ``X.img``, ``X_truth_abundance.img`` and ``.hdr``,
-        ``X_truth_endmembers.csv``, ``.sli`` and ``.hdr``.
-    scene : Scene
-    overwrite : bool
-        Replace files that exist.
-    memory : int
-        Bytes that a block may take; at least one line is made at a time.
-    command : str
-        The command line, for the description.
-
-    Returns
-    -------
-    list of Path
-        The files that were written.
-
-    Raises
-    ------
-    MethodError
-        Where the scene cannot be made, or a header to be replaced belongs to other data.
-    OutputError
-        Where a file exists or cannot be written.
-    """
+    """Write a synthetic scene, ``X.hdr`` and ``.img``, its true abundances and endmembers; return the files."""
+    # A block takes at most ``memory`` bytes, but is at least one line; ``command`` is for the description.
     scene.check()
     names = [".img", ".hdr", "_truth_abundance.img", "_truth_abundance.hdr"]
     names += ["_truth_endmembers.sli", "_truth_endmembers.hdr", "_truth_endmembers.csv"]
@@ -204,11 +175,7 @@ def stem_of_scene(path: Path) -> Path:
 def written_scene(
     stem: Path, names: list[str], write: Callable[[dict[str, Path]], None], overwrite: bool
 ) -> list[Path]:
-    """Return the files ``STEM`` + name, which ``write`` makes under other names first: all of them, or none.
-
-    `MethodError` where a header that belongs to other data would be replaced; `OutputError` where a file exists or
-    cannot be written.
-    """
+    """Return the files ``STEM`` + name, which ``write`` makes under other names first, all or none."""
     finals = [stem.with_name(stem.name + name) for name in names]
     refuse_headers_of_others(finals)
     with named_together(finals, overwrite, "another name") as parts:

@@ -1,4 +1,4 @@
-"""Make a granule as EMIT's, with known fractions: reflectance, its standard deviation, mask, lookup table, library and truth."""
+"""Make a granule like EMIT's with known fractions: reflectance, deviation, mask, lookup table, library, truth."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ def axis() -> np.ndarray:
 
 
 def synthetic_library(of_each: int, random: np.random.Generator) -> Endmembers:
-    """Return spectra of each class, as many as asked: smooth, with one absorption each of a random place, depth and width."""
+    """Return ``of_each`` smooth spectra of each class, with one absorption each of random place, depth and width."""
     waves, coarse = axis(), np.arange(381, 2600, 150)
     spectra, names, kinds = [], [], []
     for kind, values in CLASSES.items():
@@ -91,12 +91,9 @@ def synthetic_library(of_each: int, random: np.random.Generator) -> Endmembers:
 
 
 def synthesise_emit(path: Path, granule: Granule, overwrite: bool = False) -> list[Path]:
-    """Write a synthetic granule ``X.nc``, the reflectance, and its true fractions; return the files.
-
-    Beside it come ``X_uncertainty.nc``, the deviation of each band of each pixel; ``X_mask.nc``, the flags;
-    ``X_library.csv``, spectra with their classes; ``X_truth_fraction.img`` and ``.hdr``, the fractions of the classes
-    and of shade. Errors as of `unmix.commands.synth.synthesise`, and where the name does not end in .nc.
-    """
+    """Write a synthetic granule ``X.nc``, the reflectance, and the files beside it; return the files."""
+    # Beside it come ``X_uncertainty.nc``, each band's deviation; ``X_mask.nc``, the flags; ``X_library.csv``, with
+    # classes; and ``X_truth_fraction``, of the classes and of shade.
     if path.suffix.lower() != ".nc":
         raise MethodError(f"{path}: a granule is NetCDF; use a name that ends in .nc")
     granule.check()
@@ -167,7 +164,7 @@ def synthetic_pixels(
 
 
 def write_granule(out: Path, granule: Granule, name: str, values: np.ndarray, good: np.ndarray) -> None:
-    """Write a cube as EMIT's NetCDF-4 files hold it: bands' wavelengths, places on Earth and the lookup table beside it."""
+    """Write a cube in EMIT's NetCDF-4 layout, with its wavelengths, places on Earth and lookup table."""
     with new_hdf5(out, libver=("earliest", "v110")) as (file, _):
         add_cube(file, name, values)
         file[name].attrs["_FillValue"] = np.array([NODATA], np.float32)
@@ -201,7 +198,7 @@ def add_cube(file: Any, name: str, values: np.ndarray) -> None:
 
 
 def lookup_of(granule: Granule) -> dict[str, np.ndarray]:
-    """Return longitude and latitude of each pixel, and the line and sample, from 1, at each cell of the map; 0 is none."""
+    """Return longitude and latitude of each pixel, and sample and line, from 1 (0: none), of each cell of the map."""
     turn = np.radians(TURN)
     line, sample = np.mgrid[: granule.lines, : granule.samples] + 0.5
     # In cells from the map's upper left corner.

@@ -55,7 +55,7 @@ OF_LIBRARY = (
 
 
 class Compared:
-    """Compare lines with those of a map that was written, in the place of a `unmix.maps.raster.Raster` that a run fills."""
+    """Compare lines with those of a written map, in the place of a `unmix.maps.raster.Raster` that a run fills."""
 
     def __init__(self, maps: Maps, name: str, kind: MapType, verdict: Verdict, spared: int) -> None:
         self.maps, self.name, self.map_type, self.verdict, self.spared = maps, name, kind, verdict, spared
@@ -96,7 +96,7 @@ class Compared:
 
 
 def options_again(run: FinishedRun, path: Path, reading: ReadOptions, library: Endmembers, folder: Path) -> Options:
-    """Return the options of a run with the endmembers that it wrote, and with all numbers from its record; files are in ``folder``."""
+    """Return a run's options with the endmembers it wrote and its record's numbers; files are in ``folder``."""
     report, own, features = run.report, settings_of(RunSettings), in_runs()
     asked, given = report["asked"], report["options"]
     mine = {
@@ -129,7 +129,7 @@ def options_again(run: FinishedRun, path: Path, reading: ReadOptions, library: E
 
 
 def compare_lines(maps: Maps, path: Path, library: Endmembers, sample: int | None, verdict: Verdict) -> None:
-    """Unmix some lines of a run again, or all, and compare; of all, also the numbers in its record and the extraction."""
+    """Unmix some or all lines of a run again and compare; with all, also the record's numbers and the extraction."""
     level = log.level
     with tempfile.TemporaryDirectory() as folder:
         log.setLevel(logging.ERROR)  # the run has said all that is to be said of the scene

@@ -23,11 +23,8 @@ SMALLEST_SLOPE = 1e-9
 def slopes_of_cost(
     Y: np.ndarray, E: np.ndarray, A: np.ndarray, error: np.ndarray, penalty: np.ndarray, background: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return how the cost falls along each abundance (n, p), and how far that is known where abundances are ``error``
-    (n, p) off.
-
-    The cost is ½|y − E a|² + penaltyᵀa, or for counts with a ``background`` (L,) Σ (μ − y log μ) with μ = E a + b.
-    """
+    """Return how the cost falls along each abundance (n, p), and how far that may be off if these are by ``error``."""
+    # The cost is ½|y − E a|² + penaltyᵀa, or for counts with a ``background`` (L,) Σ (μ − y log μ) with μ = E a + b.
     curve: Any = 1.0
     if background is None:
         slope = (Y - A @ E.T) @ E - penalty
@@ -43,7 +40,7 @@ def slopes_of_cost(
 def breaks_conditions(
     A: np.ndarray, error: np.ndarray, slope: np.ndarray, known: np.ndarray, constraint: Constraint, on_support: bool
 ) -> np.ndarray:
-    """Return which pixels are no optimum under a constraint, (n,); ``on_support``: only among the abundances (n, p) that are not 0."""
+    """Return which pixels (n,) are no optimum; with ``on_support`` by abundances (n, p) that are not 0 only."""
     free = error < A if constraint.has_bounds else np.ones(A.shape, bool)
     if constraint.equations:  # the multiplier of the sum
         weights = np.where(free, np.abs(A), 0.0)
@@ -55,12 +52,10 @@ def breaks_conditions(
 
 
 def check_pixels(maps: Maps, scene: Cube, library: Endmembers, sample: int | None, verdict: Verdict) -> None:
-    """Check some pixels of a run, or all: feasible, an optimum, and with the RMSE that they should have.
-
-    Not checked so: models, and pixels with weights or endmembers of their own.
-    """
+    """Check that some or all pixels of a run are feasible, optimal, and of the RMSE that they should have."""
     report = maps.run.report
     asked = report.get("asked", {})
+    # Pixels with weights or endmembers of their own are not checked.
     if any(isinstance(asked.get(name), dict) for name in ("weights", "allowed")) or asked.get("weights") == "noise":
         return
     if isinstance(scene, Changed):
@@ -107,7 +102,7 @@ class Written:
         return self.scene.spectra(raw)[places] * self.weights, self.scene.missing(raw)[places]
 
     def abundances(self, line: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return abundances (n, p) as they were written, how far each may be off, and which pixels have others that were not."""
+        """Return written abundances (n, p), how far each may be off, and which pixels have others not written."""
         values = self.maps.line("abundance", line)[places].astype(float)
         partly = np.zeros(len(values), bool)
         if self.maps.run.has("index"):  # the largest alone

@@ -30,27 +30,9 @@ PLACED_LINES = 20
 
 
 def verify(stem: str | Path, cube: str | Path | None = None, everything: bool = False, sample: int = 1000) -> Verdict:
-    """Check the outputs of a run: every file against its digest, pixels against the conditions of an optimum, lines
-    unmixed again.
-
-    Parameters
-    ----------
-    stem : path-like
-        The beginning of the outputs' names, such as ``scenes/cube``.
-    cube : path-like, optional
-        The scene, if it is no longer where the run found it.
-    everything : bool
-        Check all pixels and unmix all lines again rather than a sample.
-    sample : int
-        How many pixels, drawn with a fixed seed, and about how many in the lines that are unmixed again.
-
-    Raises
-    ------
-    OutputError
-        Where there is no finished run of that name.
-    CubeError
-        Where the scene cannot be read.
-    """
+    """Check a run's files against digests, pixels against the conditions of an optimum, and lines unmixed again."""
+    # ``everything`` takes all pixels and lines; else ``sample`` pixels are drawn with a fixed seed, and lines with
+    # about as many are unmixed again.
     run = FinishedRun.of(Path(stem), cube)
     try:
         with run.believing():
@@ -86,7 +68,7 @@ def verify_run(run: FinishedRun, everything: bool, sample: int) -> Verdict:
 
 
 def check_input(stem: Path, report: dict[str, Any], scene: Cube, verdict: Verdict) -> None:
-    """Check that the cube and its mask are those that the run read, or copies, by size and by the identity in its record."""
+    """Check that cube and mask are the run's or copies, by size and by the identity in the run's record."""
     if (scene.lines, scene.samples, scene.bands) != (int(report["lines"]), int(report["samples"]), report["bands"]):
         raise CubeError(f"{scene.path}: does not have the size of the run's input; name the right scene with `cube`")
     before = report.get("identity") or {"data": {"modified": None}}
@@ -101,7 +83,7 @@ def check_input(stem: Path, report: dict[str, Any], scene: Cube, verdict: Verdic
 
 
 def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> dict[str, Identity]:
-    """Check the record, and every file that the run wrote, against the digests in the record; return how the files are known."""
+    """Check a run's record and files against the digests in the record; return the files' identities."""
     known = {}
     if "digest" in report and report["digest"] != record_digest(report):
         verdict.faults.append(f"{stem}_run.json: is not what the run wrote")

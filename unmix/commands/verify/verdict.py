@@ -56,7 +56,7 @@ class Maps:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def blur(self, name: str) -> float:
-        """Return by how much the values of a map may differ from what they stand for, because they are stored in steps."""
+        """Return how far values of a map may differ from the true ones because they are stored in steps."""
         gain = self.run.open_stored(name).gain if self.run.has(name) else None
         return 0.0 if gain is None else 0.5 * float(np.max(gain))
 

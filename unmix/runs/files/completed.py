@@ -33,18 +33,12 @@ class CompletedRun:
     identity: dict[str, Any]
 
     def is_done(self, folder: Path, stem: str) -> bool:
-        """Return whether the run has finished and no other has begun; needs no lock, so it works in a read-only folder too."""
+        """Return whether the run has finished and no other has begun; it needs no lock, nor a writable folder."""
         begun = not isinstance(folder, RemotePath) and os.path.exists(journal_of(folder, stem))
         return exists(folder / (stem + RECORD)) and not begun and self.is_there(folder, stem)
 
     def is_there(self, folder: Path, stem: str) -> bool:
-        """Return whether all outputs of the run exist with their recorded sizes; the device of the run does not matter.
-
-        Raises
-        ------
-        OutputError
-            If ``run.json`` is missing or not readable, or is of other options, another input or an older version.
-        """
+        """Return whether all outputs exist with their recorded sizes; `OutputError` if they are of another run."""
         path = folder / (stem + RECORD)
         try:
             report = read_record(path)
@@ -67,6 +61,7 @@ class CompletedRun:
             )
         request = finite(self.request)
         recorded = {key: None for key in WHEN_SET if key in request} | recorded
+        # The device of the run does not matter.
         comparable = {key: recorded[key] if key == "device" else request.get(key) for key in recorded}
         changed = difference_of_requests(recorded, comparable)
         identity = finite(self.identity)

@@ -29,25 +29,8 @@ Decision = Literal["skip", "publish", "unmix"]
 def decide(
     outputs: Outputs, identity: dict[str, Any], completed: CompletedRun, overwrite: bool, skip_existing: bool
 ) -> Decision:
-    """Decide what to do with the outputs that exist, finished or not, while holding the scene's lock.
-
-    Parameters
-    ----------
-    outputs : Outputs
-        Its ``resume`` is set where a run is to be published or resumed.
-    identity : dict
-        Version, request and input, which an unfinished run must match to be resumed.
-    completed : CompletedRun
-        The request and input that a finished run must match to be skipped.
-    overwrite, skip_existing : bool
-        The user's options of these names.
-
-    Raises
-    ------
-    OutputError
-        If outputs exist, finished or not, and the user allows neither replacing nor skipping them, or they are of
-        another run.
-    """
+    """Decide what to do with existing outputs, under the scene's lock; set ``outputs.resume`` if a run continues."""
+    # ``identity`` is what an unfinished run must match to be resumed, ``completed`` what a finished run must match.
     outputs.resume = read_sound_resume_state(outputs, identity, overwrite)
     if outputs.resume is None:
         if skip_existing and all_exist(outputs, completed):
@@ -61,7 +44,7 @@ def decide(
 
 
 def all_exist(outputs: Outputs, completed: CompletedRun) -> bool:
-    """Return whether all outputs of a finished run exist; raise `OutputError` if they are of another request or input."""
+    """Return whether all outputs of a finished run exist; `OutputError` if they are of another request or input."""
     if not outputs.existing():
         return False
     if completed.is_there(outputs.folder, outputs.stem):
@@ -73,7 +56,7 @@ def all_exist(outputs: Outputs, completed: CompletedRun) -> bool:
 
 
 def refuse_unversioned(path: Path, identity: dict[str, Any], overwrite: bool) -> None:
-    """Raise `OutputError` where the server of the input does not say of what version it is, so that a run cannot be continued."""
+    """Raise `OutputError` if the input's server gives no version of it, so that a run cannot be continued."""
     if identity["data"].get("unversioned") and not overwrite:
         raise OutputError(
             f"{path}: an unfinished run cannot be continued: the input's server gives neither ETag nor Last-Modified, "
@@ -83,13 +66,7 @@ def refuse_unversioned(path: Path, identity: dict[str, Any], overwrite: bool) ->
 
 
 def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrite: bool) -> ResumeState | None:
-    """Return the checked state of an unfinished run; None if there is none, or if it was unusable and has been deleted.
-
-    Raises
-    ------
-    OutputError
-        If the unfinished run has another version, request or input, and ``overwrite`` is False.
-    """
+    """Return an unfinished run's checked state; None if there is none, or it was unusable and has been deleted."""
     path, resume = outputs.journal.path, None
     try:
         resume = read_resume_state(path)

@@ -31,28 +31,7 @@ def refuse_existing_library(outputs: Outputs, overwrite: bool) -> None:
 def save_library(
     endmembers: Endmembers, folder: Path, stem: str, overwrite: bool, watches: Sequence[Watch] = ()
 ) -> list[Path]:
-    """Write ``STEM_endmembers.csv``, ``.sli`` and ``.hdr``, all or none; return their paths.
-
-    Parameters
-    ----------
-    endmembers : Endmembers
-    folder : Path
-    stem : str
-        The scene's name.
-    overwrite : bool
-        Replace files that exist.
-    watches : sequence of Watch
-        They watch the scenes that the endmembers are from.
-
-    Raises
-    ------
-    MethodError
-        If a file would replace the scene that the endmembers are from, or its mask.
-    CubeError
-        If the scene changed while it was read.
-    OutputError
-        If a file exists and may not be replaced, belongs to a finished run, or cannot be written.
-    """
+    """Write ``STEM_endmembers`` .csv, .sli and .hdr, all or none, if no watched scene changed; return the paths."""
     refuse_inputs(of_a_run(folder, stem, LIBRARY), [entry for watch in watches for entry in inputs_of(watch.scene)])
     outputs = Outputs(folder, stem)
     finals = [outputs.final(name) for name in LIBRARY]

@@ -1,4 +1,4 @@
-"""Find runs, say how far they are, and open what a finished one left: its record, its maps in any format, its endmembers."""
+"""Find runs, tell their progress, and open a finished run's record, its maps in any format, and its endmembers."""
 
 import contextlib
 import datetime
@@ -65,7 +65,7 @@ SIGNS = (RECORD, JOURNAL, LOCK)
 
 
 def stem_of_outputs(path: Path) -> Path:
-    """Return the beginning of the outputs' names, where the user gave it, one of the outputs, or the cube beside them."""
+    """Return the stem of a run's outputs from that stem, from one of the outputs, or from the cube beside them."""
     ends = [suffix for suffix in (*SUFFIXES, PAGE, ITEM) if path.name.endswith(suffix) and path.name != suffix]
     beside = (
         [path.with_suffix("")] if path.suffix and (path.exists() or path.suffix.lower() in (".hdr", ".img")) else []
@@ -77,13 +77,7 @@ def stem_of_outputs(path: Path) -> Path:
 
 
 def record_of(stem: Path, given: Path | None = None) -> dict[str, Any]:
-    """Return the content of ``STEM_run.json``, of the stem that the user's name ``given`` stands for.
-
-    Raises
-    ------
-    OutputError
-        Where there is none, or it cannot be read: the message says what was looked for, and which runs are there.
-    """
+    """Return the content of ``STEM_run.json``; if it is missing, the `OutputError` lists the runs near ``given``."""
     record = stem.with_name(stem.name + RECORD)
     try:
         return read_record(record)
@@ -94,7 +88,7 @@ def record_of(stem: Path, given: Path | None = None) -> dict[str, Any]:
 
 
 def why_no_run(given: Path) -> str:
-    """Return that no finished run has a name, which record was looked for, and which runs are there, those of like names first."""
+    """Return a message that no finished run has this name; it lists the runs there, those of similar names first."""
     record = stem_of_outputs(given).name + RECORD
     folder = given if given.is_dir() else given.parent
     if not folder.is_dir():
@@ -119,7 +113,7 @@ def date_in(name: str) -> str | None:
 
 
 def seconds_of(report: dict[str, Any]) -> float:
-    """Return how many seconds a run took, extraction and compiling included; older records have those of its blocks alone."""
+    """Return the seconds that a run took; records of older versions count its blocks only."""
     seconds = report["seconds"]
     return float(seconds.get("elapsed", seconds["total"]))
 
@@ -147,23 +141,14 @@ class FinishedRun:
 
     @classmethod
     def of(cls, path: Path, cube: str | os.PathLike[str] | None = None) -> "FinishedRun":
-        """Return the run that a path belongs to: its stem, one of its outputs, or the cube beside them; `OutputError` if none does."""
+        """Return the run of a stem, of one of its outputs, or of the cube beside them; `OutputError` without one."""
         stem = stem_of_outputs(path)
         named = MAP_OF.get(path.name.removeprefix(stem.name))
         return cls(stem, record_of(stem, path), None if cube is None else located(cube), named)
 
     @classmethod
     def of_source(cls, path: Path, cube: str | os.PathLike[str] | None = None) -> "FinishedRun | None":
-        """Return the run that a path belongs to, None where the path is a file beside a run that is not finished, or
-        beside none.
-
-        Raises
-        ------
-        OutputError
-            Where the path is no file, but the stem of a run that is not finished.
-        CubeError
-            Where it is neither.
-        """
+        """Return a path's run, or None for a file without a finished run; raise if there is neither file nor run."""
         stem = stem_of_outputs(path)
         if not exists(path) and not has_run(stem):
             raise CubeError(f"{why_no_run(path)}; nor is there such a file")
@@ -186,7 +171,7 @@ class FinishedRun:
         return FORMATS[self.report.get("format", "envi")]
 
     def asked(self, kind: str | None, known: Collection[str]) -> str | None:
-        """Return ``kind`` or else the map whose file is named, None without; `MethodError` where that is none of those ``known``."""
+        """Return ``kind``, else the map whose file was named, else None; `MethodError` if ``known`` lacks that map."""
         if kind is None and self.named is not None and self.named not in known:
             some = ", ".join(name for name in known if not name.endswith(ORTHO))
             raise MethodError(f"{self.stem}_{self.named}: is no map of {some}; name one of these, or the run")
@@ -201,7 +186,7 @@ class FinishedRun:
         return self.stem.with_name(f"{self.stem.name}_{name}{self.form.endings[0]}")
 
     def open(self, name: str) -> Cube:
-        """Open a map, of which values are read also where it is stored otherwise; `CubeError` where it cannot be read."""
+        """Open a map with its stored values decoded; `CubeError` if it cannot be read."""
         return decoded_values(self.open_stored(name))
 
     def open_stored(self, name: str) -> Cube:
@@ -219,18 +204,11 @@ class FinishedRun:
     # A record may be a stranger's: who wrote it would learn who reads it from the server that it names, or have a
     # request signed.
     def input(self) -> Path:
-        """Return the path of the run's scene: as the user names it, or on this machine where the run read it, or beside
-        the outputs.
-
-        Raises
-        ------
-        CubeError
-            Where it is at none of these places; also where it is on a server that the record alone names, which is not
-            asked.
-        """
+        """Return the scene's path: the user's, else the recorded one, else beside the outputs; else `CubeError`."""
         if self.cube is not None:
             return self.cube
         path, name = (str(self.report["input"][key]) for key in ("path", "name"))
+        # A server that only the record names is not asked.
         is_elsewhere = leads_elsewhere(path)
         for place in ([] if is_elsewhere else [Path(path)]) + [self.stem.with_name(name)] * (not leads_elsewhere(name)):
             if os.path.exists(dated(place)[0]):
@@ -241,7 +219,7 @@ class FinishedRun:
         raise CubeError(f"{path}: {lacks}; name it with `cube`")
 
     def reading(self, cube: Path) -> ReadOptions:
-        """Return how the run read its scene, which is now at ``cube``; `CubeError` where files of other servers are named."""
+        """Return how the run read its scene, now at ``cube``; `CubeError` if that names files on other servers."""
         reading = ReadOptions(**self.report["reading"])
         if reading.masks:  # else a preset would be looked for
             reading = reading.for_scene(cube)
@@ -250,7 +228,7 @@ class FinishedRun:
         return reading
 
     def beside(self, option: str, cube: Path) -> str:
-        """Return the name of a cube with numbers for each pixel of the scene at ``cube``; `CubeError` where another server has it."""
+        """Return the name of the cube of ``option`` for the scene at ``cube``; `CubeError` if another server has it."""
         name = name_for(self.report["options"][option], cube)
         refuse_server(name, cube)
         return name
@@ -319,7 +297,7 @@ class State:
 
     @property
     def fit(self) -> str:
-        """How well a finished run's model fits, in words; empty where it is not finished, or its record does not say."""
+        """Return how well a finished run's model fits, in words; empty if it is unfinished or the record lacks it."""
         fit = (self.report.get("fit") or {}).get("relative_rmse") or {}
         warnings, parts = len(self.report.get("warnings") or []), []
         if fit.get("median") is not None and fit.get("percentile_95") is not None:
@@ -330,7 +308,7 @@ class State:
 
 
 def runs_below(folder: Path) -> list[Path]:
-    """Return the stems of all runs below a folder, finished or not, in order of their paths; links to folders are not followed."""
+    """Return the sorted stems of all runs below a folder, finished or not; links to folders are not followed."""
     stems = set()
     for place, _, names in os.walk(folder):
         for name in names:

@@ -122,7 +122,7 @@ def parse_entry(text: str | bytes) -> Any:
 
 
 def check_entries(entries: list[Any]) -> None:
-    """Raise `ValueError` if the entries of a journal of this version are not what a run writes: the message says where."""
+    """Raise `ValueError`, which says where, if a journal's entries are not as a run of this version writes them."""
     first = record({"identity": record({"unmix": TEXT, "asked": {"type": "object"}, "input": {"type": "object"}})})
     rules = [first, *[schema_of_entries()] * (len(entries) - 1)]
     faults = (fault_of(entry, rule) or plain_fault_of(entry, finite=False) for entry, rule in zip(entries, rules))
@@ -275,15 +275,7 @@ class Journal:
 
 
 def read_resume_state(path: Path) -> ResumeState | None:
-    """Return the state that a journal holds; None where there is no journal, or no entry in it.
-
-    Raises
-    ------
-    ValueError
-        Where the journal is damaged.
-    OutputError
-        Where it cannot be read.
-    """
+    """Return the state in a journal; None if there is no journal or entry, `ValueError` if it is damaged."""
     try:
         raw = read_plain(path)
     except FileNotFoundError:
@@ -327,14 +319,11 @@ def check_ours(finishing: list[str] | None, replaced: list[str], about: dict[str
 
 
 def difference_of_requests(resume: dict[str, Any], now: dict[str, Any], within: str = "") -> list[str]:
-    """Return the differences between two identities as text: ``method (nnls, now fcls)``.
-
-    The version that a server gave, which a file on a disk does not have, is compared where both have one; else the
-    digests are enough.
-    """
+    """Return the differences between two identities as text, such as ``method (nnls, now fcls)``."""
     changes = []
     for key in sorted(resume.keys() | now.keys()):
         before, after = resume.get(key), now.get(key)
+        # A file on a disk has no version from a server; the digests are enough then.
         if key in VERSIONS and (before is None or after is None):
             continue
         if isinstance(before, dict) and isinstance(after, dict):
@@ -346,7 +335,7 @@ def difference_of_requests(resume: dict[str, Any], now: dict[str, Any], within: 
 
 
 def check_lines(resume: ResumeState, folder: Path, stem: str) -> None:
-    """Open the work files of the rasters, to go on in; raise `ValueError` if a line has not the CRC-32 that the journal holds."""
+    """Open the rasters' work files to continue them; `ValueError` if a line's CRC-32 differs from the journal's."""
     assert resume.about is not None
     step = resume.identity.get("asked", {}).get("quantize")
     for name, (lines, samples, bands) in resume.about["rasters"].items():
@@ -370,7 +359,7 @@ def read_whole(file: IO[bytes], size: int) -> bytes:
 
 
 def check_names(resume: ResumeState, folder: Path) -> None:
-    """Seal the files that a run was about to rename; raise `ValueError` if one was changed (`OSError` if it is missing)."""
+    """Seal the files that a run was about to rename; `ValueError` if one was changed, `OSError` if it is missing."""
     names = resume.finishing or []
     paths = {name: part_or_final(folder / (name + PART), folder / name) for name in names}
     resume.sealed[names[-1]] = seal(paths[names[-1]], with_content=True)
@@ -385,7 +374,7 @@ def check_names(resume: ResumeState, folder: Path) -> None:
 
 
 def part_or_final(part: Path, final: Path) -> Path:
-    """Return the name that a file has: it has both where a process was killed between giving one and taking the other."""
+    """Return a file's present name; if a process was killed between link and unlink, remove the ``part`` name."""
     if not os.path.lexists(part):
         return final
     if os.path.lexists(final) and os.path.samestat(os.lstat(part), os.lstat(final)):

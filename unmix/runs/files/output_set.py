@@ -1,4 +1,4 @@
-"""Write the outputs of a run all or none: as `.part` files until everything is written and flushed, then renamed together."""
+"""Write the outputs of a run all or none: as `.part` files until all are written and flushed, then renamed."""
 
 import contextlib
 import logging
@@ -141,7 +141,7 @@ class Outputs:
         )
 
     def unfinished(self) -> list[Path]:
-        """Return the `.part` files that an unfinished run left: of this run's outputs, and of the maps that its journal lists."""
+        """Return the `.part` files of an unfinished run: of these outputs, and of the maps that its journal lists."""
         about: dict[str, Any] = {}
         with contextlib.suppress(*UNFIT, OutputError):  # a damaged journal: only this run's outputs are known
             resume = read_resume_state(self.journal.path)
@@ -167,7 +167,7 @@ class Outputs:
             discard(path)
 
     def check_space(self, wanted: int) -> None:
-        """Raise `OutputError` if the disk has less room than ``wanted`` bytes, less those that a run to resume has written."""
+        """Raise `OutputError` if the disk has less room than ``wanted`` bytes, less those already written."""
         begun = self.unfinished() if self.resume is not None else []
         wanted -= sum(path.stat().st_blocks * 512 for path in begun if path.suffixes[-2:] == [".img", ".part"])
         free = shutil.disk_usage(self.folder).free
@@ -199,13 +199,7 @@ class Outputs:
         self.begins_anew = bool(about["spatial"])
 
     def summary(self, endmembers: int, bands: int) -> Summary:
-        """Return the summary of the lines that the run to resume has done; an empty one without such a run.
-
-        Raises
-        ------
-        OutputError
-            If it is of another number of endmembers or bands.
-        """
+        """Return the summary of the lines that the run to resume has done, or an empty one; `OutputError` if unfit."""
         resume, summary = self.resume, Summary()
         if resume is not None and resume.summary is not None:
             with believing(self.journal.path, BEGIN_ANEW):
@@ -215,7 +209,7 @@ class Outputs:
         return summary
 
     def done(self, lines: slice, summary: dict[str, Any]) -> None:
-        """Note that ``lines`` and all before them are written, with totals ``summary``; record this in the journal when due."""
+        """Note that ``lines`` and all before are written, with totals ``summary``; write to the journal when due."""
         self.lock.check()
         if self.watch is not None:
             self.watch.check()  # so that all recorded lines were read before anything changed
@@ -266,7 +260,7 @@ class Outputs:
         self.parts = []
 
     def keep_for_resume(self) -> None:
-        """Close all files and release the lock; keep the `.part` files that a resumed run needs and remove the others."""
+        """Close all files, release the lock, and keep only the `.part` files that a resumed run needs."""
         with signals_held():
             kept = set(self.parts) if self.naming else {raster.path for raster in self.recorded().values()}
             self.close_rasters({*self.parts, *(() if self.naming else self.converted)} - kept)
@@ -293,7 +287,7 @@ class Outputs:
         write_new(self.part(BROWSE), image)
 
     def finish(self, report: dict[str, Any]) -> None:
-        """Flush everything, add digests to ``report``, and rename all `.part` files to their final names, `run.json` last."""
+        """Flush all files, add digests and sizes to ``report``, and rename all `.part` files, `run.json` last."""
         self.lock.check()
         if self.watch is not None:
             self.watch.check()
@@ -335,27 +329,10 @@ class Outputs:
                 raise OutputError(f"{path}: exists by now, but did not when the run began; move it away and run again")
 
     def publish(self, names: list[str], replaced: list[str], sealed: Mapping[str, Sealed]) -> None:
-        """Rename the `.part` files of an ended run to their final names, ``run.json`` last.
-
-        If an earlier process was stopped while it renamed, some files have their final names already: they are left
-        alone.
-
-        Parameters
-        ----------
-        names : list of str
-            The final names; ``run.json`` last.
-        replaced : list of str
-            Outputs of the run that this one replaces: they are deleted first, so that none is beside one of the new
-            run. Those whose names have been given are of the new run.
-        sealed : mapping of Sealed
-            How the files are known: others of these names are not published.
-
-        Raises
-        ------
-        OutputError
-            Where another file has or gets one of the names.
-        """
+        """Rename the `.part` files of an ended run, ``run.json`` last; `OutputError` if another file has a name."""
         parts = {name: self.folder / (name + PART) for name in names}
+        # Outputs of the replaced run go first, so that none lies beside one of the new run. A name without a part
+        # was given to a file of the new run by an earlier process.
         for name in replaced:
             if name not in names or os.path.lexists(parts[name]):
                 discard(self.folder / name)
@@ -383,7 +360,7 @@ class Outputs:
         self.lock.release()
 
     def convert(self, name: str) -> Sealed:
-        """Convert a finished map from its ENVI work file, as it is open, to the output format; return how the new file is known."""
+        """Convert a finished map from its open ENVI work file to the output format; return the new file's seal."""
         assert self.form.convert is not None
         image, header, out = (self.part(f"_{name}{ending}") for ending in (".img", ".hdr", self.form.endings[0]))
         work = WorkMap.of(name, self.rasters[name].file, self.headers[name], header)

@@ -1,4 +1,4 @@
-"""A spatial prior that a run asks for (`tv`, `laplacian`): its λ, the search over the whole scene, and the abundances that it found."""
+"""The spatial prior of a run (`tv`, `laplacian`): its λ, the search over the whole scene, and its abundances."""
 
 import logging
 import math
@@ -69,22 +69,8 @@ class Neighbours:
     def smooth(
         self, problem: Problem, cube: Cube, noise: float | None, options: Options
     ) -> tuple["Neighbours", Problem]:
-        """SpatialSearch the whole scene; return this with what was found, and the problem with the abundances.
-
-        Parameters
-        ----------
-        problem : Problem
-            With `l1`, if there is any.
-        cube : Cube
-        noise : float or None
-            The sum over the bands of the variance of noise, for the choice of λ.
-        options : Options
-
-        Raises
-        ------
-        CubeError
-            Where the search takes more than the memory of this machine.
-        """
+        """Search the whole scene; return this with the results of the search, and the problem with the abundances."""
+        # ``noise`` is the variance of the noise, summed over the bands, for the choice of λ.
         scene, E = problem.scene(cube), problem.endmembers.matrix
         self.refuse_large(cube, E.shape[1])
         this = self if not isinstance(self.weight, str) else self.chosen(problem, scene, noise, options)
@@ -116,12 +102,7 @@ class Neighbours:
             )
 
     def chosen(self, problem: Problem, scene: Scene, noise: float | None, options: Options) -> "Neighbours":
-        """Return this with the λ of the least expected error of the fit, by Stein's unbiased estimate on windows of the
-        scene.
-
-        The expectation of ``Σ |E a − clean y|²`` is that of ``Σ |y − E a|² + 2 σ² d``, less a constant; d, the degrees
-        of freedom, is measured by a change of the pixels at random (Ramani et al. 2008).
-        """
+        """Return this with the λ of the least expected error by Stein's unbiased estimate on windows of the scene."""
         if noise is None:
             powers = noise_power(signal_of(scene, options.budget, options.threads)).values()
             noise = min((power for power in powers if power is not None), default=0.0)  # more would hide differences
@@ -132,6 +113,8 @@ class Neighbours:
             why = "the noise is 0" if valid.any() else "no pixel of the windows that it is chosen on has values"
             raise CubeError(f"{scene.cube.path}: `{self.kind}` auto: {why}; give a number")
         log.info(f"{scene.cube.path}: {self.kind} auto: tries λ on {len(ends)} windows of the scene")
+        # The expectation of Σ|E a − clean y|² is that of Σ|y − E a|² + 2σ²d, less a constant; d, the degrees of
+        # freedom, is measured by a random change of the pixels (Ramani et al. 2008).
         trials = NeighbourTrials(self.kind, problem, Y, valid, ends, sigma, options.threads)
         lengths = np.linalg.norm(E, axis=0)
         typical = float(np.median(lengths[lengths > 0]))
@@ -221,7 +204,7 @@ class Smoothed:
     def solve(
         self, problem: Problem, first: int, raw: np.ndarray, results: dict[str, np.ndarray], threads: int
     ) -> None:
-        """Put the abundances of some lines, and their residuals, in the place of the pixels' own; see `OwnPixels.solve`."""
+        """Put the abundances and residuals of some lines in the place of the pixels' own; see `OwnPixels.solve`."""
         state = results["state"]
         n, S = state.shape
         Y, solved = spectra(raw, problem.interleave, problem.bands).reshape(n, S, -1), state == SOLVED
@@ -233,7 +216,7 @@ class Smoothed:
 
 
 def proved_together(report: dict[str, Any]) -> dict[str, Any]:
-    """Return a record whose pixels are proved together: nothing of it says how far each is from an optimum of its own."""
+    """Return a record without the distance of each pixel from its optimum, since pixels are proved together."""
     pixels = {
         name: count for name, count in report["pixels"].items() if name in ("all", "solved", "masked", "partly_nodata")
     }
@@ -261,15 +244,11 @@ def edged_of(problem: Problem) -> int:
 
 
 def windows_of_scene(scene: Scene, p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return windows of a scene one below the other, (lines, S, L), which pixels have values, and the last line of each
-    window.
-
-    Their lines are evenly spread over the scene. Where all pixels have values, the windows are on its diagonals; else
-    each is moved to the nearest place in its lines where the most have.
-    """
+    """Return stacked windows of a scene (lines, S, L), their valid pixels, and the last line of each window."""
     lines, samples = scene.cube.lines, scene.cube.samples
     height, width = min(WINDOW, lines), min(WINDOW, samples)
     count = max(1, min(MOST_VALUES // (p * height * width), -(-lines // height) * -(-samples // width)))
+    # Spread evenly over the lines, on diagonals; each is moved to the nearest samples with the most valid pixels.
     parts, places = [], np.linspace(0.0, 1.0, count + 2)[1:-1] if count > 1 else [0.5]
     for at, share in enumerate(places):
         first, left = round(share * (lines - height)), round(share * (samples - width))

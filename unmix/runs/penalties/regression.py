@@ -1,4 +1,4 @@
-"""The penalties that a run is asked for: on the abundances of each pixel (`l1`), on differences between neighbours, or none."""
+"""The penalties of a run: on the abundances of each pixel (`l1`), on differences between neighbours, or none."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +54,7 @@ class Regression:
         return problem
 
     def proved(self, report: dict[str, Any]) -> dict[str, Any]:
-        """Return a run's record; where pixels are proved together, it does not say how far each is from an optimum of its own."""
+        """Return a run's record, without the distance of each pixel from its optimum if pixels are proved together."""
         if self.neighbours is None:
             return report
         from .neighbours import proved_together
@@ -62,14 +62,12 @@ class Regression:
         return proved_together(report)
 
     def of_report(self, problem: Problem, scene: Cube, summary: Summary) -> dict[str, Any]:
-        """Return the penalties' entries in a run's record.
-
-        ``l1`` has ``lambda``; ``largest``, the λ from which on half of the pixels of a sample are 0, None where there
-        is none; and ``above_1_percent``, how many endmembers a pixel has on average above 1 %.
-        """
+        """Return the penalties' entries in a run's record."""
         report: dict[str, Any] = {}
         if self.l1 is not None:
             there = 0 if summary.there is None else int(summary.there.sum())
+            # ``largest``: the λ from which on half of a sample of pixels is 0; ``above_1_percent``: the mean number of
+            # endmembers above 1 %.
             report["l1"] = {
                 "lambda": self.l1,
                 "largest": largest_of(problem, scene),
@@ -79,7 +77,7 @@ class Regression:
 
 
 def largest_of(problem: Problem, scene: Cube) -> float | None:
-    """Return the median, over a sample of pixels, of the λ from which on a pixel has no endmember; None without pixels."""
+    """Return a sample's median of the λ from which on a pixel has no endmember; None without pixels."""
     Y = sampled_spectra(problem.scene(scene), SAMPLE_PIXELS)[0]
     return float(np.median((Y @ problem.E).max(axis=1, initial=0.0))) if len(Y) else None
 

@@ -24,16 +24,7 @@ def median_around(values: np.ndarray) -> np.ndarray:
 
 
 def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None) -> tuple[str | None, str | None]:
-    """Return advice from the residuals of bands, on water vapour and on single bands; None where they show no fault.
-
-    Parameters
-    ----------
-    summary : Summary
-    bands : array (L,)
-        The bands in use, from 1.
-    waves : array (L,) or None
-        Their wavelengths in nm.
-    """
+    """Return advice on water vapour and on single bands (L,), from 1, by their residuals; None without a fault."""
     if (
         summary.residuals is None
         or summary.residuals.shape[1] != len(bands)

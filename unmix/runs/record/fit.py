@@ -1,4 +1,4 @@
-"""Count how well a model fits, and how much each endmember is used: the numbers of ``run.json`` that judgements rest on."""
+"""Count how well a model fits and how much each endmember is used: numbers of ``run.json`` for the judgements."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +10,7 @@ from ...summary import KAPPA_BINS, PER_OCTAVE, Summary, edges
 
 
 def fit_of(summary: Summary) -> dict[str, Any]:
-    """Return the fit for ``run.json``: relative RMSE is |y − E a| over |y|; its percentiles are right to 3 % of
-    themselves.
-
-    Six digits of the mean, so that it does not depend on the order in which a scene's blocks are added.
-    """
+    """Return the fit for ``run.json``: relative RMSE is |y − E a| over |y|; its percentiles are right to 3 %."""
     return {
         "relative_rmse": {
             "median": summary.percentile(0.5),
@@ -22,22 +18,19 @@ def fit_of(summary: Summary) -> dict[str, Any]:
             "maximum": summary.worst_relative,
         },
         "maximum_rmse": summary.worst_rmse,
+        # Six digits, so that it does not depend on the order in which a scene's blocks are added.
         "mean_rmse": float(f"{summary.sum_of_rmse / max(1, summary.solved):.5e}"),
         "relative_rmse_histogram": histogram_of(summary.misfit, edges(), PER_OCTAVE),
     }
 
 
 def residual_by_band(summary: Summary) -> dict[str, Any]:
-    """Return for ``run.json`` the residual y − E a of each band in use: its RMS and mean, and the RMS of y, over
-    sampled pixels.
-
-    Six digits, the mean's counted from the RMS, so that they do not depend on the order in which a scene's blocks are
-    added.
-    """
+    """Return for ``run.json`` the RMS and mean of y − E a, and the RMS of y, by band over sampled pixels."""
     if summary.residuals is None:
         return {"pixels": 0, "rms": [], "mean": [], "rms_of_scene": []}
     squares, means, of_scene = summary.residuals / summary.sampled
     return {
+        # Six digits, the mean's counted from the RMS, so that the order in which blocks are added does not matter.
         "pixels": summary.sampled,
         "rms": [float(f"{value:.5e}") for value in np.sqrt(squares)],
         "mean": [rounded_beside(mean, rms) for mean, rms in zip(means.tolist(), np.sqrt(squares).tolist())],
@@ -96,7 +89,7 @@ LEAST_PERCENT = 1e-5
 
 
 def in_percent(share: float) -> str:
-    """Return a share as per cent, with two significant digits below 10 % and whole per cents above, but never 100 % of less."""
+    """Return a share in per cent, with two digits below 10 % and whole numbers above; never 100 % for less."""
     if not math.isfinite(share):
         return "infinite"
     if 0 < share < LEAST_PERCENT:

@@ -1,4 +1,4 @@
-"""Judge the model, which a certificate of the optimum does not: how well it fits, and how much each endmember is used."""
+"""Judge the model, which a certificate does not: how well it fits, and how much each endmember is used."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +49,7 @@ VARIES, LEAST_LEVEL, MISFIT_OF_LEVEL = 1.3, 0.1, 0.3
 
 
 class SumCost(NamedTuple):
-    """The relative RMSE of a sample of ``pixels``: its median, and the share above 10 %, each with the sum to one and without."""
+    """The median relative RMSE of a sample of ``pixels`` and the share above 10 %, with and without the sum to one."""
 
     pixels: int
     median: float
@@ -159,12 +159,12 @@ class Seen:
 
     @property
     def is_shifted(self) -> bool:
-        """Whether a constant that all pixels share is to blame for sums and fits; not where a mask may have left the wrong pixels."""
+        """Return whether a constant that all pixels share explains sums and fits; False if a mask may be wrong."""
         return self.mask is None and self.cost is not None and bool(self.cost.constant)
 
     @property
     def of_sum(self) -> SumCost | None:
-        """What the sum to one costs, where it was tested, and neither the scene's own method nor values without a zero decide it."""
+        """Return the cost of the sum to one, if it was tested and neither ``is_flat`` nor ``both_signs`` decides."""
         if self.is_flat or self.both_signs or self.cost is None:
             return None
         return self.cost if self.mask is None else self.cost._replace(constant="")
@@ -235,7 +235,7 @@ def say_single_bands(seen: Seen) -> Iterator[str]:
 
 
 def say_brightness(seen: Seen) -> Iterator[str]:
-    """Say that pixels are darker or brighter than the library, or of varying brightness, which a sum of one cannot follow."""
+    """Yield that pixels are darker or brighter than the library, or vary in brightness, against a sum of one."""
     constraint = seen.method.constraint
     if seen.free is None or seen.is_flat or seen.both_signs or not constraint.sum_to_one or len(seen.names) < 2:
         return
@@ -331,14 +331,12 @@ SENTENCES: tuple[Callable[[Seen], Iterator[str]], ...] = (
 
 
 def said_of_misfit(seen: Seen, of_sum: bool, of_water: bool) -> str | None:
-    """Return how badly a scene, or a part of it, is fitted, and the likely cause; None where it is fitted well.
-
-    No cause is named where the sum to one or bands of water vapour are it, of which another sentence tells.
-    """
+    """Return how badly a scene, or a part of it, is fitted, and the likely cause; None if it is fitted well."""
     summary, cost, constraint = seen.summary, seen.of_sum, seen.method.constraint
     median, percentile_95 = summary.percentile(0.5), summary.percentile(0.95)
     untested = seen.cost is None and not constraint.is_cone and not seen.is_flat
     noise, noise_at_95 = seen.of_noise
+    # No cause is named if another sentence tells of it: of the sum to one, or of bands of water vapour.
     is_told = of_sum or any(say_brightness(seen))
     where = "; the RMSE map shows where"
     if median > POOR:

@@ -22,7 +22,7 @@ def is_inflated(cube: Cube) -> bool:
 
 
 def expected_memory(cube: Cube, count: int | None, memory: int) -> int:
-    """Return the bytes that a run of ``count`` endmembers takes at most; `MethodError` where ``memory`` is too small for a line."""
+    """Return the most bytes that a run of ``count`` endmembers takes; `MethodError` if ``memory`` is too small."""
     p = USUAL_COUNT if count is None else count
     line = 4 * (p + 1) * cube.samples + 21 * cube.samples + bytes_per_line(cube)
     plan = plan_blocks(cube.lines, line, memory, 4, chunk=min(cube.lines_together, cube.lines))

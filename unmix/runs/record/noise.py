@@ -12,20 +12,14 @@ from .fit import in_percent
 def judge_noise(
     problem: Problem, maps: Mapping[str, np.ndarray], words: Mapping[str, str], solved: int
 ) -> tuple[dict[str, float], list[str]]:
-    """Return of maps that are made from noise the shares of the ``solved`` pixels that have no number, and sentences to
-    warn of them.
-
-    ``maps`` are a band (lines, samples) of each that all pixels with numbers have, ``words`` what each holds.
-    """
+    """Return for each map the share of the ``solved`` pixels that have no number, and sentences to warn of them."""
+    # ``maps`` has one band (lines, samples) of each map made from noise, ``words`` the content of each.
     lacks = {name: without_noise(problem, values, solved) for name, values in maps.items()}
     return lacks, [said for name, without in lacks.items() for said in of_none(words[name], without)]
 
 
 def without_noise(problem: Problem, values: np.ndarray, solved: int) -> float:
-    """Return the share of the ``solved`` pixels that have no number, since their residual shows no noise.
-
-    ``values`` (lines, samples) are those of a band that all other pixels have.
-    """
+    """Return the share of the ``solved`` pixels without a number in ``values`` (lines, samples), for lack of noise."""
     equations = problem.constraint.equations
     if (
         problem.noise is not None

@@ -66,12 +66,9 @@ def map_headers(
     origin: Mapping[str, str] = MappingProxyType({}),
     what: str = "abundances",
 ) -> None:
-    """Write the headers of all rasters; they hold no time of ours, device, thread count, memory or path.
-
-    ``how`` names method and solver in the descriptions; the endmembers with the three largest ``sums`` (p,) of
-    abundances are the default bands. ``further`` has the fields of other maps, ``origin`` those of all
-    (`origin_of_maps`). ``what`` says what the abundances are.
-    """
+    """Write the headers of all rasters; they hold no time of the run, device, thread count, memory or path."""
+    # The endmembers of the three largest ``sums`` (p,) of abundances are the default bands; ``further`` has the fields
+    # of other maps, ``origin`` those of all.
     cube = scene.cube
     origin = acquisition_of(cube.fields) | dict(origin)
     map_fields = {key: cube.fields[key] for key in MAP_FIELDS if key in cube.fields}
@@ -109,23 +106,9 @@ def origin_of_maps(
     given: Mapping[str, Any],
     tags: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return header fields that say where maps come from: the same for the same input and the same answers.
-
-    Parameters
-    ----------
-    scene : Cube
-    identity : dict
-        Its own; see `unmix.io.identity.identity_of`.
-    library : Endmembers
-        The spectra that are written.
-    how : (str, str)
-        Method and solver.
-    given : mapping
-        Options that differ from the defaults. Those that name files are left out: of scene and spectra there are
-        digests.
-    tags : mapping
-        Further fields.
-    """
+    """Return header fields on the origin of maps, the same for the same input and answers."""
+    # ``how`` is (method, solver), ``given`` the options that differ from the defaults. Options that name files are left
+    # out: scene and spectra have digests.
     without = (
         *NOT_IN_HEADERS,
         *(() if any(one.uses_seed and name in given for name, one in in_runs().items()) else ("seed",)),
@@ -178,10 +161,7 @@ def input_of(scene: Cube) -> dict[str, Any]:
 def plan_only(
     scene: Scene, options: Options, device: str, outputs: list[Path], problem: Problem | None, bands: dict[str, int]
 ) -> dict[str, Any]:
-    """Return the plan of `run`: all facts that are known before the scene is read.
-
-    ``problem`` and the ``bands`` of each map are known where endmembers are given.
-    """
+    """Return the plan of `run` before the scene is read; ``problem`` and ``bands`` are known with endmembers."""
     cube, pixel = (
         scene.cube,
         sum(type_of(name, options.quantize).dtype.itemsize * n for name, n in bands.items()),
@@ -265,11 +245,8 @@ def report_of(
     is_flat: bool = False,
     both_signs: bool = False,
 ) -> dict[str, Any]:
-    """Return the contents of ``run.json``; log warnings about pixels that are not certified and about the fit.
-
-    ``cost`` is what the sum to one costs a sample, where that was tested; ``free`` what unconstrained answers of a
-    sample say of the endmembers; ``lacking``, ``is_flat`` and ``both_signs`` are of `Seen`.
-    """
+    """Return the contents of ``run.json``; log warnings about pixels that are not certified and about the fit."""
+    # ``cost``: of the sum to one, in a sample; ``free``: its unconstrained answers; for the last three see `Seen`.
     pixels, path = scene.pixels, scene.cube.path
     endmembers = problem.endmembers
     say_what_is_open(path, problem, summary)
@@ -332,7 +309,7 @@ def computed_by(device: str) -> str:
 
 
 def counted(summary: Summary, pixels: int, faint: float | None) -> dict[str, Any]:
-    """Return the numbers of pixels in a run's record, the worst certificates, the fit, and the residual of each band."""
+    """Return the record's numbers of pixels, worst certificates, fit, and residual of each band."""
     return {
         "certified": summary.failed == 0,
         "pixels": {
