@@ -286,9 +286,9 @@ def prune(
     """
     from unmix.blocks import parse_size
     from unmix.endmembers.subspace import distances_of
-    from unmix.library import fit, load_parts, prepared, prune
+    from unmix.library import fit, load_parts, prepared
     from unmix.library.classes import table_of_classes
-    from unmix.library.prune import Near
+    from unmix.library.prune import Near, prune
     from unmix.outputs.names import inputs_of
 
     if (scene is None) == (rule == "amuses"):

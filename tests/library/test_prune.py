@@ -9,7 +9,7 @@ from conftest import refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
-from unmix.library import Endmembers, load, prune
+from unmix.library import Endmembers, load
 from unmix.library.prune import (
     Near,
     by_amuses,
@@ -18,6 +18,7 @@ from unmix.library.prune import (
     by_masa,
     kappa_of_model,
     mean_of_others,
+    prune,
     separability,
     square,
 )

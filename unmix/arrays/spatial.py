@@ -23,8 +23,9 @@ from ..methods import LARGEST_THRESHOLD
 from ..problem import refuse_sizes
 from ..problem.factors import gram_matrix
 from ..solvers.spatial import right_side, step_lines
+from .mixtures import numbered, solved
 from .others.kinds import on_host
-from .pixels import checked, numbered, solved
+from .pixels import checked
 
 log = logging.getLogger("unmix")
 

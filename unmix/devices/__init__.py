@@ -24,15 +24,17 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from ..blocks import BlockPlan, cores
 from ..errors import DeviceError, MethodError, OutputError, say_once
 from ..io.opening import open_there
 from ..problem import Problem
 from .cpu import Cpu
-from .cuda import Cuda, simulated
-from .slots import Device, Line, Slot
+from .slots import Device, Line, Slot, simulated
+
+if TYPE_CHECKING:
+    from .cuda import Cuda
 
 HELD: list[IO[str]] = []  # locked until the process ends
 
@@ -121,7 +123,7 @@ class Several:
     gpus : sequence of Cuda
     """
 
-    def __init__(self, gpus: Sequence[Cuda]) -> None:
+    def __init__(self, gpus: Sequence["Cuda"]) -> None:
         self.gpus = gpus
         self.name = "cuda:" + ",".join(gpu.name.removeprefix("cuda:") for gpu in gpus)
         self.owner: dict[int, Cuda] = {}
@@ -197,6 +199,13 @@ def count_gpus() -> int:
     return count.value
 
 
+def gpu(index: int) -> "Cuda":
+    """Return a GPU, by the module that runs on a CPU do not import."""
+    from .cuda import Cuda
+
+    return Cuda(index)
+
+
 def choose_device(name: str, threads: int | None = None, work: Job | None = None) -> Device:
     """Return the device of that name; ``auto`` takes the first GPU, or the CPU where no GPU is there or its start does
     not pay.
@@ -225,11 +234,11 @@ def choose_device(name: str, threads: int | None = None, work: Job | None = None
             say_once(f"device: the CPU ({why})")
             return Cpu(threads)
         try:
-            return Cuda(0)
+            return gpu(0)
         except DeviceError as error:
             say_once(f"device: the CPU ({error})")
             return Cpu(threads)
-    devices = [Cuda(index) for index in gpus_named(name) or range(count_gpus())]
+    devices = [gpu(index) for index in gpus_named(name) or range(count_gpus())]
     return devices[0] if len(devices) == 1 else Several(devices)
 
 
@@ -301,7 +310,7 @@ def one_device(name: str, threads: int | None = None) -> Iterator[Device]:
     try:
         if isinstance(device, Several):
             raise MethodError(f"`device` {name}: this works on one GPU; name one, such as cuda:0")
-        with device.gpu if isinstance(device, Cuda) else contextlib.nullcontext():
+        with getattr(device, "gpu", contextlib.nullcontext()):
             yield device
     finally:
         device.close()

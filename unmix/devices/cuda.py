@@ -5,7 +5,6 @@ import contextlib
 import functools
 import logging
 import math
-import os
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from ..errors import DeviceError, MethodError
 from ..problem import Problem
 from ..summary import DOUBTFUL
 from .pinned import PinnedMemory
-from .slots import Line, Slot, first_lines, new_slots
+from .slots import Line, Slot, first_lines, new_slots, simulated
 
 log = logging.getLogger("unmix")
 HELD: list[Any] = []  # kept by `leave_to_the_end`
@@ -386,8 +385,3 @@ def line_of_error(error: BaseException) -> str:
 def counts_here() -> bool:
     """Return whether this is a GPU; in the simulator a line takes half a second to count."""
     return not simulated()
-
-
-def simulated() -> bool:
-    """Return whether Numba's CUDA simulator replaces the GPU."""
-    return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"

@@ -1,5 +1,6 @@
 """Blocks in flight: the layout of a line, the buffers, and the interface of a device."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -124,6 +125,11 @@ class Slot:
         raw = self.raw[:, start:stop] if interleave == "bsq" else self.raw[start:stop]
         counts = None if self.counts is None else type(self.counts)(*(values[start:stop] for values in self.counts))
         return raw, {name: values[start:stop] for name, values in self.results.items()}, counts
+
+
+def simulated() -> bool:
+    """Return whether Numba's CUDA simulator replaces the GPU."""
+    return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 
 class Device(Protocol):

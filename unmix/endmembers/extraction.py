@@ -1,9 +1,10 @@
 """Extract endmembers from the pixels of scenes, by name of the algorithm, as spectra with their places and their quality."""
 
+import importlib
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,39 +13,39 @@ from ..errors import CubeError, MethodError
 from ..io import Scene
 from ..library import Endmembers
 from ..methods import Extraction
-from .auto import Chosen, Likely, auto, cone, count_edges
-from .bundles import Bundles, bundles, grouped
 from .counts import Counts
-from .nfindr import SEEDS, Simplex, nfindr, refined_vca
-from .outliers import LEAST_DISTANCE, without_outliers
+from .nfindr import SEEDS, Simplex
 from .passes import Passes, named, names_of, signal_of_all
 from .quality import quality_of
-from .sampled import Means, Sampled
 from .scan import Gpu
-from .sisal import Enclosing, sisal
-from .spa import spa
 from .statistics import Moments
-from .vca import vca
+
+if TYPE_CHECKING:
+    from .auto import Likely
+    from .sampled import Means, Sampled
+    from .sisal import Enclosing
 
 log = logging.getLogger("unmix")
 
-# By name, and whether the pixels that VCA picks are exchanged.
-EXTRACTORS: dict[tuple[str, bool], Callable[..., Any]] = {
-    ("vca", True): refined_vca,
-    ("vca", False): vca,
-    ("spa", True): spa,
-    ("spa", False): spa,
-    ("atgp", True): spa,
-    ("nfindr", True): nfindr,
-    ("sisal", True): sisal,
-    ("cone", True): cone,
-    ("auto", True): auto,
+# By name, and whether the pixels that VCA picks are exchanged: module and function, imported when they are asked for.
+EXTRACTORS: dict[tuple[str, bool], tuple[str, str]] = {
+    ("vca", True): (".nfindr", "refined_vca"),
+    ("vca", False): (".vca", "vca"),
+    ("spa", True): (".spa", "spa"),
+    ("spa", False): (".spa", "spa"),
+    ("atgp", True): (".spa", "spa"),
+    ("nfindr", True): (".nfindr", "nfindr"),
+    ("sisal", True): (".sisal", "sisal"),
+    ("cone", True): (".auto", "cone"),
+    ("auto", True): (".auto", "auto"),
 }
 SEEDED = ("vca", "nfindr", "sisal", "cone", "auto")
 # Ways to extract that need a sample of the scene; of flat scenes they need it at the end.
 SAMPLED = ("cone", "auto")
 # Most pixels averaged into an extracted endmember: their places are in ``run.json``.
 MOST_PUREST = 10_000
+# Pixels at less than this distance are ordinary.
+LEAST_DISTANCE = 2.0
 # Parts of a scene that have endmembers of their own.
 MOST_SUBSETS = 1000
 # Extractors that support `smooth`.
@@ -79,12 +80,14 @@ class Begun(NamedTuple):
         passes, left_out = Passes(scenes, budget, threads or cores(), 1, gpu=gpu), dict[str, Any]()
         with ThreadPoolExecutor(1, "sample") as pool:
             needs_sample = how.extract in SAMPLED and how.outliers is None
-            sampled = pool.submit(Sampled.of, passes) if needs_sample else None  # beside the sums
+            sampled = pool.submit(sample_of, passes) if needs_sample else None  # beside the sums
             found = signal_of_all(scenes, budget, threads, gpu)
             plain = Counts.of(found) if sampled is not None and how.count == "auto" else None  # while it is read
         if sampled is not None:
             sampled.result()  # GDAL tells of a damaged block once, and reads zeros after that
         if how.outliers is not None:
+            from .outliers import without_outliers
+
             scenes, about = without_outliers(scenes, found, how.outliers, budget, threads or cores())
             found, left_out = signal_of_all(scenes, budget, threads, gpu), {"outliers": about}
             passes = Passes(scenes, budget, threads or cores(), 3, gpu=gpu)
@@ -130,6 +133,19 @@ class Begun(NamedTuple):
         )
 
 
+def sample_of(passes: Passes, moments: Moments | None = None) -> "Sampled":
+    """Return a sample of the pixels of scenes, by a module that plain extractions do not import."""
+    from .sampled import Sampled
+
+    return Sampled.of(passes, moments)
+
+
+def extractor(how: Extraction) -> Callable[..., Any]:
+    """Return the function that extracts."""
+    module, name = EXTRACTORS[str(how.extract), how.refine]
+    return getattr(importlib.import_module(module, __package__), name)
+
+
 def extract_from(
     scenes: Sequence[Scene], how: Extraction, budget: int, threads: int | None = None, gpu: Gpu | None = None
 ) -> tuple[Endmembers, int]:
@@ -171,13 +187,13 @@ def extract_from(
     passes = begun.passes
     given = {"smooth": smooth or None, "outside": how.outside}
     more = {name: value for name, value in given.items() if value is not None}
-    found, chosen = begun.extracted(EXTRACTORS[extract, how.refine], seed, **more), None
-    if isinstance(found, Chosen):
+    found, chosen = begun.extracted(extractor(how), seed, **more), None
+    if hasattr(found, "best"):
         chosen, found = found, found.best.found
         log.info(f"{named(passes.scenes)}: {chosen}")
-    of_pixels = found.places if isinstance(found, Simplex | Means) else found if isinstance(found, list) else None
+    of_pixels = found if isinstance(found, list) else getattr(found, "places", None)
     # One pixel may hold most of two means, which are distinct.
-    if of_pixels is not None and not isinstance(found, Means) and len(set(of_pixels)) < begun.p:
+    if of_pixels is not None and not hasattr(found, "spectra") and len(set(of_pixels)) < begun.p:
         raise begun.too_few(len(set(of_pixels)), f" by {extract}")
     matrix, about, words = described(found, passes)
     source = f"{extract}{'' if chosen is None else f': {chosen.best.name}'}"
@@ -188,20 +204,22 @@ def extract_from(
 
 
 def described(
-    found: Simplex | Enclosing | Likely | Means | list[int], passes: Passes
+    found: "Simplex | Enclosing | Likely | Means | list[int]", passes: Passes
 ) -> tuple[np.ndarray, dict[str, Any] | None, str]:
     """Return the spectra (L, p) that an algorithm found, their entry in ``run.json``, and what the name of their source says more."""
-    if isinstance(found, Enclosing | Likely):
-        warn_of_negative(found.spectra, passes.scenes)
-        return found.spectra, found.to_dict(), ""
-    if isinstance(found, Means):
-        return found.spectra, found.to_dict() | listed(found.purest, passes), ""
+    if isinstance(found, list):
+        return spectra_of(passes, found), None, ""
     if isinstance(found, Simplex) and found.purest:
         matrix = np.stack([passes.mean(some) for some in found.purest], axis=1)
         words = f", means of the {len(found.purest[0])} purest pixels"
         return np.ascontiguousarray(matrix), found.to_dict() | listed(found.purest, passes), words
-    places = found.places if isinstance(found, Simplex) else found
-    return spectra_of(passes, places), found.to_dict() if isinstance(found, Simplex) else None, ""
+    if isinstance(found, Simplex):
+        return spectra_of(passes, found.places), found.to_dict(), ""
+    purest: list[list[int]] | None = getattr(found, "purest", None)  # of means
+    if purest is not None:
+        return found.spectra, found.to_dict() | listed(purest, passes), ""
+    warn_of_negative(found.spectra, passes.scenes)
+    return found.spectra, found.to_dict(), ""
 
 
 def counts_of(passes: Passes, scene_moments: Moments, counts: Counts | None = None) -> Counts:
@@ -213,7 +231,9 @@ def counts_of(passes: Passes, scene_moments: Moments, counts: Counts | None = No
     if counts.by["plane"] is not None:
         return Counts(counts.by | {"cone": None})
     most = counts.by["hysime-spatial"] or MOST_ENDMEMBERS_COUNTED  # more would not be taken
-    found = count_edges(Sampled.of(passes, scene_moments), min(most, MOST_ENDMEMBERS_COUNTED), passes.threads)
+    from .auto import count_edges
+
+    found = count_edges(sample_of(passes, scene_moments), min(most, MOST_ENDMEMBERS_COUNTED), passes.threads)
     edges, misfit = (None, None) if found is None else found
     return Counts(counts.by | {"cone": edges}, misfit)
 
@@ -249,8 +269,10 @@ def extract_bundles(
     passes, p, pixels = begun.passes, begun.p, begun.moments.pixels
     if not 2 <= subsets <= MOST_SUBSETS or subsets * p > pixels:
         raise MethodError(f"`subsets` {subsets}: must be from 2 to {min(MOST_SUBSETS, pixels // p)} for {p} endmembers")
+    from .bundles import bundles, grouped
+
     found = begun.extracted(bundles, how.seed, subsets)
-    if not isinstance(found, Bundles):
+    if isinstance(found, list):
         raise begun.too_few(len(set(found)))
     whole = spectra_of(passes, found.simplex.places)
     parts = [places for places in found.parts if len(places) == p]

@@ -20,8 +20,6 @@ from .statistics import Moments
 
 log = logging.getLogger("unmix")
 
-# Pixels at less than this distance are ordinary.
-LEAST_DISTANCE = 2.0
 # Share of the variance in a direction that is rounding.
 VARIANCE_ROUNDING = 1e-12
 # Most outliers whose places are recorded; largest share of all pixels that may be outliers.

@@ -17,7 +17,6 @@ from ..errors import CubeError
 from .cube import Cube
 from .read import read_parts
 from .remote import RemotePath
-from .remote.store import fill
 from .window import Window
 
 # The digest of a folder covers the names and sizes of all files, and all their bytes if there are at most SMALL, else
@@ -139,6 +138,8 @@ def content_of(path: Path) -> dict[str, Any]:
             return {"bytes": size, **path.version.identity()}
         parts = [(np.zeros(length, np.uint8), offset) for offset, length in pieces(size)]
         if isinstance(path, RemotePath):
+            from .remote.store import fill
+
             fill(path, parts)
         else:
             read_parts(path, parts)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import CubeError, brief
 from .cube import Cube, counted
-from .export import system_of
+from .export.cf import system_of
 from .formats.geotiff import gdal, settings
 from .formats.header import geotransform
 

@@ -22,7 +22,6 @@ from .forms import (
     holds_spectrum,
     is_splib07,
     load_ecostress,
-    load_matlab,
     load_plot,
     load_sli,
     load_splib07,
@@ -30,7 +29,6 @@ from .forms import (
 )
 from .fractions import DESCRIPTIONS, Normalization
 from .match import AMBIGUOUS, Comparable, match
-from .prune import prune
 from .spectra import DELETED, SHADE, Endmembers, duplicates, each_once, scaled, select
 from .table import load_csv
 
@@ -51,6 +49,13 @@ class LibraryFormat:
 def is_matlab(path: Path, head: bytes) -> bool:
     """Return whether a file is MATLAB: version 5, or 7.3, which is HDF5 with or without 512 bytes before it."""
     return head.startswith(b"MATLAB") or (head.startswith(b"\x89HDF") and path.suffix.lower() == ".mat")
+
+
+def load_matlab(path: Path, raw: bytes) -> Endmembers:
+    """Load a library by the module that reads MATLAB, which others do not import."""
+    from .matlab import load_matlab
+
+    return load_matlab(path, raw)
 
 
 # Tried in this order; a file that no other format recognises is tried as an ENVI library.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..blocks import SMALLEST_BLOCK, BlockPlan
-from ..devices import Cuda, Device, Job, Several, choose_device
+from ..devices import Device, Job, Several, choose_device
 from ..errors import CubeError, MethodError
 from ..io import Cube, Placement, Scene, bytes_per_line
 from ..library import Endmembers
@@ -91,7 +91,7 @@ def extract(
     from ..endmembers import Gpu, extract_from  # 40 ms, which a run with a library does not need
 
     first = machine.gpus[0] if isinstance(machine, Several) else machine
-    gpu = Gpu(first, min(options.gpu_budget, first.free // 2)) if isinstance(first, Cuda) else None
+    gpu = Gpu(first, min(options.gpu_budget, first.free // 2)) if first is not None and hasattr(first, "free") else None
     return extract_from([scene.to_extract_from()], options.extraction, options.budget, threads, gpu)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.own import solve_each
 from ..certificate import PARTLY, SOLVED
 from ..devices.slots import forget, put
 from ..errors import InputError, LibraryError, MethodError
@@ -116,6 +115,8 @@ class OwnPixels:
         if self.background is not None:
             answer, y = counted_noise(y, line, E, self.background, threads), y - self.background
         else:
+            from ..arrays.own import solve_each  # which imports batches of systems
+
             has_sum = problem.constraint.sum_to_one or problem.constraint.has_shade
             answer = solve_each(y, E, has_sum, rows | {"start": results["abundance"][line, :, sample]}, "cpu", threads)
         put(results, solved, answer, y - answer["abundances"] @ E.T, np.sqrt(np.square(factors * y).mean(axis=1)))

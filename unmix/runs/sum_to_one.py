@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..arrays.pixels import solved
+from ..arrays.mixtures import solved
 from ..io import Cube, Scene
 from ..problem import Problem
 from ..scene.sample import sampled_spectra

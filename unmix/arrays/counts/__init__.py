@@ -7,9 +7,9 @@ from scipy.special import kl_div, xlogy
 
 from ...errors import InputError
 from ...problem import refuse_sizes
+from ..mixtures import numbered
 from ..nnls import refuse_nonfinite
 from ..others.kinds import as_kind, kind_of_array, on_host
-from ..pixels import numbered
 from .search import CountSearch
 
 # Pixels that are solved together, in numbers of a pixel's bands and its Hessian.

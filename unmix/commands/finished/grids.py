@@ -7,7 +7,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...io import Cube, apart, placed
-from ...io.export import system_of
+from ...io.export.cf import system_of
 from ...io.formats.geotiff import gdal, settings
 
 # Shares of a pixel below this are rounding of coordinates.

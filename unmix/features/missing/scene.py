@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.pixels import solved
+from ...arrays.mixtures import solved
 from ...io import Scene
 from ...library import Endmembers, load_for
 from ...problem import Step, applied

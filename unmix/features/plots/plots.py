@@ -12,7 +12,7 @@ import numpy as np
 from ...commands.finished.sides import Side, side_of
 from ...errors import InputError, MethodError
 from ...io import Cube, counted, csv_of, located, read_small, with_point
-from ...io.export import system_of
+from ...io.export.cf import system_of
 from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform
 from ...library.table import is_number, read_rows

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.pixels import solve_pixels
+from ...arrays.mixtures import solve_pixels
 from .limit import FitLimit
 from .mixtures import problem_of
 

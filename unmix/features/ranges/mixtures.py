@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...arrays.mixtures import numbered, solve_pixels
 from ...arrays.own import solve_each
-from ...arrays.pixels import numbered, solve_pixels
 from ...blocks import cores
 from ...certificate import UNIT_ROUNDOFF
 from ...errors import LibraryError

@@ -1,14 +1,12 @@
 """Convert finished maps to other formats: each is read back before the ENVI work file it was made from is deleted."""
 
+import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import MethodError, OutputError
-from .cf import system_of
-from .geotiff import to_cog, to_geotiff
-from .hdf5 import to_hdf5, to_zarr, to_zarr_zip
 from .work import LISTED, WorkMap, errors_of, work_map
 
 # Names of GDAL's drivers that differ from ours.
@@ -72,30 +70,58 @@ def require(name: str) -> OutputFormat:
     return FORMATS[name]
 
 
+def by(module: str, name: str) -> Callable[[WorkMap, Path], None]:
+    """Return a function that converts by one of a module here, which is imported when it is called."""
+    return lambda work, out: getattr(importlib.import_module(f".{module}", __package__), name)(work, out)
+
+
 RASTERIO = ("rasterio", "geo")
 FORMATS = {
     each.name: each
     for each in (
         OutputFormat("envi", "raw float32 BIL with a header", (".img", ".hdr")),
-        OutputFormat("geotiff", "tiled, compressed GeoTIFF", (".tif",), to_geotiff, any_name=False, needs=RASTERIO),
         OutputFormat(
-            "cog", "cloud-optimized GeoTIFF, with overviews", (".tif",), to_cog, any_name=False, needs=RASTERIO
+            "geotiff",
+            "tiled, compressed GeoTIFF",
+            (".tif",),
+            by("geotiff", "to_geotiff"),
+            any_name=False,
+            needs=RASTERIO,
         ),
-        OutputFormat("hdf5", "HDF5 as NetCDF-4 has it, by the CF conventions", (".h5",), to_hdf5, "/{}:byx"),
         OutputFormat(
-            "netcdf", "the same, named .nc, which GDAL and QGIS place on the map", (".nc",), to_hdf5, "/{}:byx"
+            "cog",
+            "cloud-optimized GeoTIFF, with overviews",
+            (".tif",),
+            by("geotiff", "to_cog"),
+            any_name=False,
+            needs=RASTERIO,
+        ),
+        OutputFormat(
+            "hdf5", "HDF5 as NetCDF-4 has it, by the CF conventions", (".h5",), by("hdf5", "to_hdf5"), "/{}:byx"
+        ),
+        OutputFormat(
+            "netcdf",
+            "the same, named .nc, which GDAL and QGIS place on the map",
+            (".nc",),
+            by("hdf5", "to_hdf5"),
+            "/{}:byx",
         ),
         OutputFormat(
             "zarr",
             "Zarr v3 in a folder, by the CF conventions",
             (".zarr",),
-            to_zarr,
+            by("hdf5", "to_zarr"),
             "/{}:byx",
             needs=("zarr", "zarr"),
             is_folder=True,
         ),
         OutputFormat(
-            "zarr-zip", "the same in one ZIP archive", (".zarr.zip",), to_zarr_zip, "/{}:byx", needs=("zarr", "zarr")
+            "zarr-zip",
+            "the same in one ZIP archive",
+            (".zarr.zip",),
+            by("hdf5", "to_zarr_zip"),
+            "/{}:byx",
+            needs=("zarr", "zarr"),
         ),
     )
 }
