@@ -1,10 +1,10 @@
 """The budget of statements by room, docstrings aside: who adds pays in the same room; who takes away lowers the number."""
 
-import ast
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from sources import statements
 
 ROOT = Path(__file__).parents[2]
 # The most statements of each room of the product; `core` are the files beside the rooms.
@@ -30,14 +30,6 @@ ROOMS = {
 }
 TESTS = 28_818
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
-
-
-def statements(path):
-    """Count the statements of a file, without docstrings."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
-    texts = [node for node in found if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
-    return len(found) - sum(isinstance(node.value.value, str) for node in texts)
 
 
 def counted():

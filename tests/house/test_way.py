@@ -1,10 +1,13 @@
 """The way of a cube from `unmix.run` to the read of its first block is short."""
 
 import itertools
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from sources import statements
 
 import unmix
 
@@ -64,3 +67,26 @@ def test_the_way_to_the_first_block_is_short(tmp_path, monkeypatch):
     )
     assert "runs/scene_run.py" in files and files[-1] == "io/read.py"
     assert sum(one != other for one, other in itertools.pairwise(files)) <= MOST_CHANGES, files
+
+
+# Most modules of ours that the main job imports, and most statements in them: the way of a cube is read in them.
+MOST_MODULES, MOST_STATEMENTS = 185, 14_500
+COUNTED = """
+import subprocess
+import sys
+from unmix_cli.main import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+    print(*(module.__file__ for name, module in sys.modules.items() if name.split(".")[0] in ("unmix", "unmix_cli")), sep="\\n")
+"""
+
+
+def test_the_main_job_imports_few_modules(tmp_path):
+    words = ["run", str(ROOT / "data/demo.hdr"), "--method", "fcls", "--extract", "vca", "-n", "3", "-o", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-c", COUNTED, *words, "--device", "cpu"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    files = [Path(line) for line in done.stdout.splitlines() if line.endswith(".py")]
+    assert 50 < len(files) <= MOST_MODULES
+    assert sum(map(statements, files)) <= MOST_STATEMENTS
