@@ -80,7 +80,7 @@ class Begun(NamedTuple):
         passes, left_out = Passes(scenes, budget, threads or cores(), 1, gpu=gpu), dict[str, Any]()
         with ThreadPoolExecutor(1, "sample") as pool:
             needs_sample = how.extract in SAMPLED and how.outliers is None
-            sampled = pool.submit(sample_of, passes) if needs_sample else None  # beside the sums
+            sampled = pool.submit(sample_within, passes) if needs_sample else None  # beside the sums
             found = signal_of_all(scenes, budget, threads, gpu)
             plain = Counts.of(found) if sampled is not None and how.count == "auto" else None  # while it is read
         if sampled is not None:
@@ -133,7 +133,7 @@ class Begun(NamedTuple):
         )
 
 
-def sample_of(passes: Passes, moments: Moments | None = None) -> "Sampled":
+def sample_within(passes: Passes, moments: Moments | None = None) -> "Sampled":
     """Return a sample of the pixels of scenes, by a module that plain extractions do not import."""
     from .sampled import Sampled
 
@@ -233,7 +233,7 @@ def counts_of(passes: Passes, scene_moments: Moments, counts: Counts | None = No
     most = counts.by["hysime-spatial"] or MOST_ENDMEMBERS_COUNTED  # more would not be taken
     from .auto import count_edges
 
-    found = count_edges(sample_of(passes, scene_moments), min(most, MOST_ENDMEMBERS_COUNTED), passes.threads)
+    found = count_edges(sample_within(passes, scene_moments), min(most, MOST_ENDMEMBERS_COUNTED), passes.threads)
     edges, misfit = (None, None) if found is None else found
     return Counts(counts.by | {"cone": edges}, misfit)
 

@@ -51,9 +51,9 @@ def is_matlab(path: Path, head: bytes) -> bool:
 
 def load_matlab(path: Path, raw: bytes) -> Endmembers:
     """Load a library by the module that reads MATLAB, which others do not import."""
-    from .matlab import load_matlab
+    from .matlab import load_variables
 
-    return load_matlab(path, raw)
+    return load_variables(path, raw)
 
 
 # Tried in this order; a file that no other format recognises is tried as an ENVI library.
