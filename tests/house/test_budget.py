@@ -9,18 +9,18 @@ from sources import statements
 ROOT = Path(__file__).parents[2]
 # The most statements of each room of the product; `core` are the files beside the rooms.
 ROOMS = {
-    "features": 8561,
+    "features": 8563,
     "solvers": 5176,
     "io": 5222,
-    "endmembers": 3357,
-    "runs and outputs": 3259,
+    "endmembers": 3366,
+    "runs and outputs": 3264,
     "commands and cli": 3937,
-    "arrays": 1550,
-    "library": 1331,
+    "arrays": 1559,
+    "library": 1355,
     "compiled": 1068,
     "pages": 846,
     "scene": 711,
-    "devices": 606,
+    "devices": 610,
     "maps": 501,
     "problem": 332,
     "settings": 256,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 167,
     "core": 1073,
 }
-TESTS = 28_818
+TESTS = 28_827
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 
