@@ -14,7 +14,8 @@ import numpy as np
 from common import say
 
 from unmix.blocks import BlockPlan
-from unmix.devices import Cuda, Line
+from unmix.devices import Line
+from unmix.devices.cuda import Cuda
 from unmix.io.cube import Bands
 from unmix.library import load
 from unmix.methods import choose

@@ -10,7 +10,8 @@ import unmix
 from unmix.arrays import nnls as systems
 from unmix.blocks import BlockPlan
 from unmix.commands.synth import SyntheticScene, synthesise
-from unmix.devices import Cuda, Several, choose_device, count_gpus, gpus_named, one_device, simulated
+from unmix.devices import Several, choose_device, count_gpus, gpus_named, one_device, simulated
+from unmix.devices.cuda import Cuda
 from unmix.errors import DeviceError, MethodError
 from unmix.features.bands import arrays as selection
 from unmix.features.nmf import arrays as factorisation

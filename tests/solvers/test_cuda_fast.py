@@ -11,7 +11,8 @@ from conftest import mix
 import unmix
 from unmix.blocks import BlockPlan
 from unmix.certificate import CERTIFIED, FARTHEST, MASKED, PARTLY, SOLVED
-from unmix.devices import Cpu, Cuda, Line, count_gpus, simulated
+from unmix.devices import Cpu, Line, count_gpus, simulated
+from unmix.devices.cuda import Cuda
 from unmix.io import Bands
 from unmix.library import Endmembers
 from unmix.methods import choose

@@ -30,7 +30,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(devices, "count_gpus", lambda: 1)
     monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(devices, "simulated", lambda: False)
-    monkeypatch.setattr(devices, "Cuda", FakeGpu)
+    monkeypatch.setattr(devices, "gpu", FakeGpu)
     monkeypatch.setattr(devices, "SCENES", [1])
     say_once.cache_clear()
     yield
