@@ -71,7 +71,54 @@ MOST_COLUMNS = 96
 
 @functools.cache
 def certify_function(ops: Width) -> Any:
-    """Return the compiled function ``certify``, which fills rmse, kappa and delta of a tile of pixels."""
+    """Return the compiled function ``certify``, which fills rmse, kappa and delta of a tile of pixels.
+
+    With residual ``r = y − E a`` and dual ``w = Eᵀr``: λ is 0, for the sum to one ``aᵀw / Σa`` under a ≥ 0 and else the
+    mean of w, and ``v_j = w_j − λ``. Where a_j = 0 under a ≥ 0, only its positive part counts.
+
+    ``κ = max_j |v_j| / (|e_j| s)``, with ``s = |y|``; for the sum to one the longest column replaces every |e_j|, and s
+    is at least that. Where abundances may be negative, s is at least Σ|e_j||a_j|. κ is at least max(−a_j), |Σa − 1|
+    over max(1, Σ|a_j|), and 100 times the duality gap over ½ s², with what |Σa − 1| is worth: the gap is that of a
+    divided by its sum.
+
+    ``δ = |v + ρ|₂ / σ²``, where ρ bounds the rounding of v: f is σ²-strongly convex, hence ``σ²|a − a*|² ≤ vᵀ(a* −
+    a)``.
+
+    Parameters
+    ----------
+    ops : Width
+        The vector operations, and how many pixels a tile has (``width``). The following are the arguments of
+        ``certify``, in order.
+    E : array (L, p), float64
+        Endmembers. For the sum to one, the mean endmember is subtracted from them and from the pixels: this changes no
+        abundance.
+    sizes : array (p,), float64
+        |e_j|, the lengths of the columns of E.
+    slopes : array (p,), float64
+        ``e_jᵀc`` for a vector c of length 1 with which all are positive, for the duality gap where curvature is 0.
+        Columns of which a mixture is zero, as a background of either sign, have −1/(σ|e_j|), σ their least singular
+        value above 0 at unit length: the dual point is orthogonal to them, as c is. Zeros where there is no such
+        vector; with shape (0,), κ leaves the duality gap out.
+    curvature : float
+        σ², a lower bound of σ_min(E)² (for the sum to one, of E on vectors that sum to 0); 0 where E lacks full rank: δ
+        is infinite.
+    centre : float
+        The length of the mean endmember that was subtracted; 0 if none was.
+    sum_to_one, nonnegative : bool
+        The constraints.
+    penalty : array (p,) or (0,), float64
+        Subtracted from each dual: f is then ``½ |y − E a|² + penaltyᵀa``, with a ≥ 0. All that is said of w holds of
+        the difference, the slope of f with its sign changed; so does the duality gap, whose dual point satisfies ``Eᵀθ
+        ≤ penalty``.
+    Y, A : arrays (L, width) and (p, width), float64
+        Pixels and abundances, one pixel a column.
+    W : array (p, width), float64
+        Scratch: the duals.
+    rmse, kappa, delta : arrays (1, width), float64
+        Results; rmse is ``sqrt(|y − E a|² / L)``. On entry ``delta`` holds a bound that is already known, or infinity.
+    terms : array (7, width), float64
+        Values of each pixel for `face_function`: the rows `MULTIPLIER` to `WORTH`.
+    """
     load, store, fma, broadcast, root = ops.load, ops.store, ops.fma, ops.broadcast, ops.root
     lanes_of, first_of, all_lanes = ops.lanes_of, ops.first_of, 2**ops.width - 1
     verdict, picks = verdict_function(ops), ops.width > 1

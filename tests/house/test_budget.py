@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 167,
     "core": 1073,
 }
-TESTS = 28_827
+TESTS = 28_830
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 
