@@ -160,7 +160,7 @@ def formats_page() -> str:
     """Return the page of formats, as Markdown."""
     from unmix.io import kinds
     from unmix.io.export import FORMATS as OUTPUTS
-    from unmix.library import FORMATS as LIBRARIES
+    from unmix.library.files import FORMATS as LIBRARIES
 
     cubes = [(kind.name, kind.cube, kind.axis, kind.place, kind.fill) for kind in kinds()]
     libraries = [(row.name, row.what) for row in LIBRARIES]

@@ -87,7 +87,7 @@ _LAZY = {
     "extract": ".commands.extract",
     "open_cube": ".io",
     "Endmembers": ".library",
-    "load_library": ".library",
+    "load_library": ".library.files",
     "ReadOptions": ".scene",
     "Options": ".options",
     **_features.public(),

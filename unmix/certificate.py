@@ -4,18 +4,6 @@ Nothing here depends on the solver that found the abundances. κ is the largest 
 relative to the sizes of its terms; δ bounds the distance of the abundances from the optimum, including the rounding
 errors of computing δ itself. docs/methods.md has the proofs, term by term.
 
-κ and δ (`certify_function`). With residual ``r = y − E a`` and dual ``w = Eᵀr``: λ is 0, for the sum to one
-``aᵀw / Σa`` under a ≥ 0 and else the mean of w, and ``v_j = w_j − λ``. Where a_j = 0 under a ≥ 0, only its positive
-part counts. A penalty is subtracted from each dual: f is then ``½ |y − E a|² + penaltyᵀa``, and the dual point of the
-duality gap satisfies ``Eᵀθ ≤ penalty``.
-
-``κ = max_j |v_j| / (|e_j| s)``, with ``s = |y|``; for the sum to one the longest column replaces every |e_j|, and s is
-at least that. Where abundances may be negative, s is at least Σ|e_j||a_j|. κ is at least max(−a_j), |Σa − 1| over
-max(1, Σ|a_j|), and 100 times the duality gap over ½ s², with the worth of |Σa − 1|: the gap is that of a divided by its
-sum.
-
-``δ = |v + ρ|₂ / σ²``, where ρ bounds the rounding of v: f is σ²-strongly convex, hence ``σ²|a − a*|² ≤ vᵀ(a* − a)``.
-
 δ by a face (`face_function`), by the condition of the columns that an optimum may use instead of all endmembers. The
 face K holds the support at first. Let g be ``v + ρ`` on K, over the columns' lengths, and σ the smallest singular value
 of the columns of K at unit length. Then the optimum over K is no further from a than ``|g| / σ²`` (in abundances times
@@ -157,13 +145,6 @@ def certify_function(ops: Width) -> Any:
             used |= int(lanes_of(load(A, j) == 0.0) != all_lanes) << j
         return used
 
-    # One pixel a column: Y (L, width), A and the scratch W (p, width), results (1, width), terms (7, width). E (L, p)
-    # and Y are less the mean endmember, of length ``centre``, for the sum to one. ``curvature`` is σ², a lower bound of
-    # σ_min(E)² (for the sum to one on vectors that sum to 0); 0 without full rank: δ is infinite. ``slopes`` are e_jᵀc
-    # for a vector c of length 1 with which all are positive, for the duality gap at curvature 0; columns with a mixture
-    # of zero, as a background of either sign, have −1/(σ|e_j|), σ their least singular value above 0 at unit length.
-    # They are 0 without such a c; with shape (0,), κ leaves the gap out. On entry ``delta`` holds a known bound, or
-    # infinity.
     @compiled
     def certify(
         E, sizes, slopes, curvature, centre, sum_to_one, nonnegative, penalty, Y, A, W, rmse, kappa, delta, terms

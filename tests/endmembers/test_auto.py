@@ -166,7 +166,7 @@ def test_pure_pixels_of_a_flat_scene_are_corners(tmp_path):
 def test_one_pixel_may_be_the_purest_of_two_means(tmp_path, monkeypatch):
     Y, E, _ = flat(np.random.default_rng(1))
     found = Means(np.ascontiguousarray(E), [[5, 6], [5], [7]], 100)
-    monkeypatch.setattr(extraction, "extractor", lambda how: lambda *_: found)
+    monkeypatch.setitem(extraction.EXTRACTORS, ("cone", True), lambda *_: found)
     library = unmix.extract(write_cube(tmp_path / "s.hdr", Y), count=3, extract="cone")
     assert library.pixels[0] == library.pixels[1] and np.array_equal(library.matrix, E)
 

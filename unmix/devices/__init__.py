@@ -29,6 +29,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 from ..blocks import BlockPlan, cores
 from ..errors import DeviceError, MethodError, OutputError, say_once
 from ..io.opening import open_there
+from ..later import later
 from ..problem import Problem
 from .cpu import Cpu
 from .slots import Device, Line, Slot, simulated
@@ -36,6 +37,7 @@ from .slots import Device, Line, Slot, simulated
 if TYPE_CHECKING:
     from .cuda import Cuda
 
+gpu = later(__package__, "cuda:Cuda")
 HELD: list[IO[str]] = []  # locked until the process ends
 
 
@@ -197,13 +199,6 @@ def count_gpus() -> int:
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return 0
     return count.value
-
-
-def gpu(index: int) -> "Cuda":
-    """Return a GPU, by the module that runs on a CPU do not import."""
-    from .cuda import Cuda
-
-    return Cuda(index)
 
 
 def choose_device(name: str, threads: int | None = None, work: Job | None = None) -> Device:

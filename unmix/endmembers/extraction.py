@@ -1,6 +1,5 @@
 """Extract endmembers from the pixels of scenes, by name of the algorithm, as spectra with their places and their quality."""
 
-import importlib
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,33 +10,39 @@ import numpy as np
 from ..blocks import cores
 from ..errors import CubeError, MethodError
 from ..io import Scene
+from ..later import later
 from ..library import Endmembers
 from ..methods import Extraction
 from .counts import Counts
-from .nfindr import SEEDS, Simplex
+from .nfindr import SEEDS, Simplex, nfindr, refined_vca
 from .passes import Passes, named, names_of, signal_of_all
 from .quality import quality_of
 from .scan import Gpu
 from .statistics import Moments
+from .vca import vca
 
 if TYPE_CHECKING:
     from .auto import Likely
-    from .sampled import Means, Sampled
+    from .sampled import Means
     from .sisal import Enclosing
 
 log = logging.getLogger("unmix")
 
-# By name, and whether the pixels that VCA picks are exchanged: module and function, imported when they are asked for.
-EXTRACTORS: dict[tuple[str, bool], tuple[str, str]] = {
-    ("vca", True): (".nfindr", "refined_vca"),
-    ("vca", False): (".vca", "vca"),
-    ("spa", True): (".spa", "spa"),
-    ("spa", False): (".spa", "spa"),
-    ("atgp", True): (".spa", "spa"),
-    ("nfindr", True): (".nfindr", "nfindr"),
-    ("sisal", True): (".sisal", "sisal"),
-    ("cone", True): (".auto", "cone"),
-    ("auto", True): (".auto", "auto"),
+sample_of = later(__package__, "sampled:Sampled.of")
+without_outliers = later(__package__, "outliers:without_outliers")
+count_edges = later(__package__, "auto:count_edges")
+bundles, grouped = later(__package__, "bundles:bundles"), later(__package__, "bundles:grouped")
+# By name, and whether the pixels that VCA picks are exchanged.
+EXTRACTORS: dict[tuple[str, bool], Callable[..., Any]] = {
+    ("vca", True): refined_vca,
+    ("vca", False): vca,
+    ("spa", True): later(__package__, "spa:spa"),
+    ("spa", False): later(__package__, "spa:spa"),
+    ("atgp", True): later(__package__, "spa:spa"),
+    ("nfindr", True): nfindr,
+    ("sisal", True): later(__package__, "sisal:sisal"),
+    ("cone", True): later(__package__, "auto:cone"),
+    ("auto", True): later(__package__, "auto:auto"),
 }
 SEEDED = ("vca", "nfindr", "sisal", "cone", "auto")
 # Ways to extract that need a sample of the scene; of flat scenes they need it at the end.
@@ -80,14 +85,12 @@ class Begun(NamedTuple):
         passes, left_out = Passes(scenes, budget, threads or cores(), 1, gpu=gpu), dict[str, Any]()
         with ThreadPoolExecutor(1, "sample") as pool:
             needs_sample = how.extract in SAMPLED and how.outliers is None
-            sampled = pool.submit(sample_within, passes) if needs_sample else None  # beside the sums
+            sampled = pool.submit(sample_of, passes) if needs_sample else None  # beside the sums
             found = signal_of_all(scenes, budget, threads, gpu)
             plain = Counts.of(found) if sampled is not None and how.count == "auto" else None  # while it is read
         if sampled is not None:
             sampled.result()  # GDAL tells of a damaged block once, and reads zeros after that
         if how.outliers is not None:
-            from .outliers import without_outliers
-
             scenes, about = without_outliers(scenes, found, how.outliers, budget, threads or cores())
             found, left_out = signal_of_all(scenes, budget, threads, gpu), {"outliers": about}
             passes = Passes(scenes, budget, threads or cores(), 3, gpu=gpu)
@@ -133,19 +136,6 @@ class Begun(NamedTuple):
         )
 
 
-def sample_within(passes: Passes, moments: Moments | None = None) -> "Sampled":
-    """Return a sample of the pixels of scenes, by a module that plain extractions do not import."""
-    from .sampled import Sampled
-
-    return Sampled.of(passes, moments)
-
-
-def extractor(how: Extraction) -> Callable[..., Any]:
-    """Return the function that extracts."""
-    module, name = EXTRACTORS[str(how.extract), how.refine]
-    return getattr(importlib.import_module(module, __package__), name)
-
-
 def extract_from(
     scenes: Sequence[Scene], how: Extraction, budget: int, threads: int | None = None, gpu: Gpu | None = None
 ) -> tuple[Endmembers, int]:
@@ -187,7 +177,7 @@ def extract_from(
     passes = begun.passes
     given = {"smooth": smooth or None, "outside": how.outside}
     more = {name: value for name, value in given.items() if value is not None}
-    found, chosen = begun.extracted(extractor(how), seed, **more), None
+    found, chosen = begun.extracted(EXTRACTORS[extract, how.refine], seed, **more), None
     if hasattr(found, "best"):
         chosen, found = found, found.best.found
         log.info(f"{named(passes.scenes)}: {chosen}")
@@ -231,9 +221,7 @@ def counts_of(passes: Passes, scene_moments: Moments, counts: Counts | None = No
     if counts.by["plane"] is not None:
         return Counts(counts.by | {"cone": None})
     most = counts.by["hysime-spatial"] or MOST_ENDMEMBERS_COUNTED  # more would not be taken
-    from .auto import count_edges
-
-    found = count_edges(sample_within(passes, scene_moments), min(most, MOST_ENDMEMBERS_COUNTED), passes.threads)
+    found = count_edges(sample_of(passes, scene_moments), min(most, MOST_ENDMEMBERS_COUNTED), passes.threads)
     edges, misfit = (None, None) if found is None else found
     return Counts(counts.by | {"cone": edges}, misfit)
 
@@ -269,8 +257,6 @@ def extract_bundles(
     passes, p, pixels = begun.passes, begun.p, begun.moments.pixels
     if not 2 <= subsets <= MOST_SUBSETS or subsets * p > pixels:
         raise MethodError(f"`subsets` {subsets}: must be from 2 to {min(MOST_SUBSETS, pixels // p)} for {p} endmembers")
-    from .bundles import bundles, grouped
-
     found = begun.extracted(bundles, how.seed, subsets)
     if isinstance(found, list):
         raise begun.too_few(len(set(found)))

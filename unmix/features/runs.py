@@ -9,12 +9,6 @@ from typing import Any, NamedTuple
 from . import features
 
 
-def later(package: str, name: str) -> Callable[..., Any]:
-    """Return a function of a feature, ``file:function``, whose file is imported when it is called."""
-    file, _, function = name.partition(":")
-    return lambda *given: getattr(importlib.import_module(f"{package}.{file}"), function)(*given)
-
-
 def no_entry(*_: Any) -> str:
     """Return no text."""
     return ""

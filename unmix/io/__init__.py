@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import CubeError, MethodError, brief
 from ..features import of_documents
-from .axis import axis_from_file, files_of_axis
+from ..later import later
 from .cube import (
     INTERLEAVES,
     Bands,
@@ -89,6 +89,8 @@ from .window import (
     size_of_whole,
 )
 from .write import write_all
+
+axis_from_file, files_of_axis = later(__package__, "axis:axis_from_file"), later(__package__, "axis:files_of_axis")
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 # Offsets at which an HDF5 file may begin: a user block of this many bytes may precede it.

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import CubeError, LibraryError, UnmixError
 from ..io import LONGEST_HEADER, Scene, located, open_cube, open_plain, read_small
+from ..later import later
 from .classes import classified, refuse_lacking
 from .envi import is_envi_library
 from .fit import fit
@@ -49,13 +50,7 @@ def is_matlab(path: Path, head: bytes) -> bool:
     return head.startswith(b"MATLAB") or (head.startswith(b"\x89HDF") and path.suffix.lower() == ".mat")
 
 
-def load_matlab(path: Path, raw: bytes) -> Endmembers:
-    """Load a library by the module that reads MATLAB, which others do not import."""
-    from .matlab import load_variables
-
-    return load_variables(path, raw)
-
-
+load_matlab = later(__package__, "matlab:load_matlab")
 # Tried in this order; a file that no other format recognises is tried as an ENVI library.
 FORMATS = (
     LibraryFormat(

@@ -17,12 +17,12 @@ TABLES = ("datalib", "a", "e", "m", "endmembers", "library", "spectra")
 USGS_COLUMNS = 3
 
 
-def load_variables(path: Path, raw: bytes) -> Endmembers:
+def load_matlab(path: Path, raw: bytes) -> Endmembers:
     """Load a MATLAB variable (bands, spectra), with names, classes and wavelengths if present; ``raw`` is unused."""
     try:
         file = open_variables(path)
         try:
-            return spectra_in(path, file)
+            return spectra_of(path, file)
         finally:
             file.close()
     except CubeError as error:
@@ -33,7 +33,7 @@ def load_variables(path: Path, raw: bytes) -> Endmembers:
         raise LibraryError(f"{path}: cannot be read as MATLAB: {brief(error)}") from None
 
 
-def spectra_in(path: Path, file: Version5 | Version73) -> Endmembers:
+def spectra_of(path: Path, file: Version5 | Version73) -> Endmembers:
     """Return the spectra of an open file."""
     tables = {name: shape for name, shape in file.shapes.items() if len(shape) == 2 and min(shape) > 1}
     candidates = [name for want in TABLES for name in tables if name.lower() == want]

@@ -20,6 +20,7 @@ from ..errors import MethodError, OutputError, brief
 from ..io import Cube, RemotePath, Window, files_of, is_folder, is_remote, located, parted, read_plain
 from ..io.export import FORMATS, OutputFormat
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
+from ..library import files_of as library_files
 from ..settings.maps import MAPS, ORTHO
 from .json_text import plain_numbers
 
@@ -262,12 +263,8 @@ def inputs_of(scene: Cube | None = None, **others: str | os.PathLike[str] | None
         inputs += [("cube", path) for path in files_of(scene)]
     for role, spec in others.items():
         if spec is not None:
-            files = [file_of(spec)]
-            if role == "library":
-                from ..library import files_of as files_of_library
-
-                files = files_of_library(files[0])
-            inputs += [(role, file) for file in files]
+            path = file_of(spec)
+            inputs += [(role, file) for file in (library_files(path) if role == "library" else [path])]
     return inputs
 
 

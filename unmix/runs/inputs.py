@@ -17,7 +17,7 @@ from ..devices.slots import forget, put
 from ..errors import InputError, LibraryError, MethodError
 from ..features.runs import asked
 from ..io import Scene, Watch, files_of, spectra
-from ..library import Endmembers, table_of_classes
+from ..library import Endmembers, load_for, table_of_classes
 from ..maps.derived.noise import (
     LIGHTEST,
     AllowedCube,
@@ -343,15 +343,11 @@ def library_for_scene(options: Options, scene: Scene) -> Endmembers:
     """Return the spectra of the library that the options name, brought to the bands in use."""
     assert options.endmembers is not None
     how = options.classes, options.library_scale, options.select, options.complete, options.across_gaps
-    from ..library import load_for
-
     return load_for(options.endmembers, scene, *how)
 
 
 def fit_shade(path: str | os.PathLike[str], options: Options, scene: Scene) -> Endmembers:
     """Return a file's one spectrum, scaled and resampled to the bands in use; `LibraryError` if there are more."""
-    from ..library import load_for
-
     shade = load_for(path, scene, scale=options.library_scale, across_gaps=options.across_gaps)
     if len(shade.names) > 1:
         raise LibraryError(f"{path}: holds {len(shade.names)} spectra; `shade` is one")

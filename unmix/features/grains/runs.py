@@ -3,8 +3,9 @@
 import os
 from typing import Any
 
+from ...later import later
 from ...settings import for_a_feature, setting
-from ..runs import InRuns, Map, OwnMap, Part, later
+from ..runs import InRuns, Map, OwnMap, Part
 
 
 @for_a_feature

@@ -3,8 +3,9 @@
 import os
 from typing import TYPE_CHECKING
 
+from ...later import later
 from ...settings import for_a_feature, setting
-from ..runs import InRuns, later
+from ..runs import InRuns
 
 if TYPE_CHECKING:
     from ...library import Endmembers

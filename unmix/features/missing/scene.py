@@ -23,7 +23,7 @@ import numpy as np
 
 from ...arrays.mixtures import solved
 from ...io import Scene
-from ...library import Endmembers
+from ...library import Endmembers, load_for
 from ...problem import Step, applied
 from ...runs.look import Look, Sample
 from ...summary import POOR
@@ -164,8 +164,6 @@ class Lacks(Part):
     def read(self, scene: Scene, library: Endmembers | None) -> None:
         """See `unmix.features.runs.Part.read`."""
         if self.options.names is not None:
-            from ...library import load_for
-
             self.named = load_for(self.options.names, scene, complete=True, across_gaps=True)
 
     def request(self) -> dict[str, Any]:
@@ -204,8 +202,6 @@ def rest_of(asked: Mapping[str, Any], library: Endmembers | None, scene: Scene) 
     if asked["endmembers"] is None or library is None or asked["select"] is None:
         return []
     how = asked["classes"], asked["library_scale"], None, True, bool(asked["across_gaps"])
-    from ...library import load_for
-
     whole = load_for(asked["endmembers"], scene, *how)
     rest = [j for j, name in enumerate(whole.names) if name not in library.names]
     return [whole.take(rest)] if rest else []

@@ -3,7 +3,8 @@
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..runs import InRuns, Map, OwnMap, Part, later
+from ...later import later
+from ..runs import InRuns, Map, OwnMap, Part
 from .settings import DrawChoice, DrawSettings, faults_of_draws
 
 

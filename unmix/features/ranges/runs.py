@@ -4,9 +4,10 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+from ...later import later
 from ...methods import BOUNDED, EXACT
 from ...settings import for_a_feature, setting
-from ..runs import InRuns, Map, OwnMap, Part, later
+from ..runs import InRuns, Map, OwnMap, Part
 from .limit import FitLimit
 
 log = logging.getLogger("unmix")

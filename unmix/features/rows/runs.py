@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from ..runs import InRuns, later
+from ...later import later
+from ..runs import InRuns
 from .settings import RowsSettings
 
 

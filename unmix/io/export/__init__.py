@@ -1,12 +1,12 @@
 """Convert finished maps to other formats: each is read back before the ENVI work file it was made from is deleted."""
 
-import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import MethodError, OutputError
+from ...later import later
 from .work import LISTED, WorkMap, errors_of, work_map
 
 # Names of GDAL's drivers that differ from ours.
@@ -70,11 +70,6 @@ def require(name: str) -> OutputFormat:
     return FORMATS[name]
 
 
-def by(module: str, name: str) -> Callable[[WorkMap, Path], None]:
-    """Return a function that converts by one of a module here, which is imported when it is called."""
-    return lambda work, out: getattr(importlib.import_module(f".{module}", __package__), name)(work, out)
-
-
 RASTERIO = ("rasterio", "geo")
 FORMATS = {
     each.name: each
@@ -84,7 +79,7 @@ FORMATS = {
             "geotiff",
             "tiled, compressed GeoTIFF",
             (".tif",),
-            by("geotiff", "to_geotiff"),
+            later(__package__, "geotiff:to_geotiff"),
             any_name=False,
             needs=RASTERIO,
         ),
@@ -92,25 +87,29 @@ FORMATS = {
             "cog",
             "cloud-optimized GeoTIFF, with overviews",
             (".tif",),
-            by("geotiff", "to_cog"),
+            later(__package__, "geotiff:to_cog"),
             any_name=False,
             needs=RASTERIO,
         ),
         OutputFormat(
-            "hdf5", "HDF5 as NetCDF-4 has it, by the CF conventions", (".h5",), by("hdf5", "to_hdf5"), "/{}:byx"
+            "hdf5",
+            "HDF5 as NetCDF-4 has it, by the CF conventions",
+            (".h5",),
+            later(__package__, "hdf5:to_hdf5"),
+            "/{}:byx",
         ),
         OutputFormat(
             "netcdf",
             "the same, named .nc, which GDAL and QGIS place on the map",
             (".nc",),
-            by("hdf5", "to_hdf5"),
+            later(__package__, "hdf5:to_hdf5"),
             "/{}:byx",
         ),
         OutputFormat(
             "zarr",
             "Zarr v3 in a folder, by the CF conventions",
             (".zarr",),
-            by("hdf5", "to_zarr"),
+            later(__package__, "hdf5:to_zarr"),
             "/{}:byx",
             needs=("zarr", "zarr"),
             is_folder=True,
@@ -119,7 +118,7 @@ FORMATS = {
             "zarr-zip",
             "the same in one ZIP archive",
             (".zarr.zip",),
-            by("hdf5", "to_zarr_zip"),
+            later(__package__, "hdf5:to_zarr_zip"),
             "/{}:byx",
             needs=("zarr", "zarr"),
         ),

@@ -33,7 +33,7 @@ from ...io import (
     sizes_in_folder,
 )
 from ...io.export import FORMATS, OutputFormat
-from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers
+from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ...maps.raster import decoded_values
 from ...outputs import (
     ITEM,
@@ -239,8 +239,6 @@ class FinishedRun:
 
     def endmembers(self) -> Endmembers:
         """Return the endmembers; `LibraryError` where they cannot be read."""
-        from ...library import load
-
         return load(self.stem.with_name(f"{self.stem.name}_endmembers.sli"))
 
     def band_names(self, name: str, count: int) -> list[str]:
