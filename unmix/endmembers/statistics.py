@@ -17,6 +17,8 @@ PAIRS_A_BAND = 200
 FEWEST_LINES = 64
 # Lines, in eighths of a scene, whose median spectrum is near enough to the mean for sums of squares about it.
 NEAR_LINES = 1, 4, 7
+# Pixels of each of these lines that the median is taken of: more would move it by less than the scene's own spread.
+NEAR_PIXELS = 64
 # The share of the second moment that is rounding of its pixels, whose values have 53 bits.
 ROUNDING_SHARE = 2.0**-100
 # Bytes up to which a matrix (bands, bands) is allowed whatever the budget: 5792 bands.
@@ -100,7 +102,8 @@ def moments(scene: Scene, budget: int, threads: int, gpu: Gpu | None = None) -> 
 
 def middle_of(scene: Scene) -> np.ndarray:
     """Return the median spectrum (L,) of the pixels of a few lines, of a sample where these are all masked; 0 where none has values."""
-    read = [scene.read(line) for line in sorted({scene.cube.lines * k // 8 for k in NEAR_LINES})]
+    some = slice(None, None, -(-scene.cube.samples // NEAR_PIXELS))
+    read = [scene.read(line, some) for line in sorted({scene.cube.lines * k // 8 for k in NEAR_LINES})]
     Y = np.concatenate([Y[~masked] for Y, masked in read])
     Y = Y if len(Y) else sampled_spectra(scene, PAIRS_A_BAND)[0]
     return np.median(Y, axis=0) if len(Y) else np.zeros(Y.shape[1])
