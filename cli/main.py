@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import json
 import logging
 import os
 import re
@@ -165,6 +164,8 @@ def print_out(text: str) -> None:
 
 def print_json(value: Any, err: bool = False) -> None:
     """Print a value as a line of JSON, which has no infinity and no NaN: null stands for both."""
+    import json  # not for every `--help`
+
     from unmix.outputs.json_text import finite
 
     click.echo(json.dumps(finite(value), allow_nan=False), err=err)
