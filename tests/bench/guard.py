@@ -136,9 +136,18 @@ def times_of(script: str, checkout: str, *words: str) -> dict[str, float]:
     return dict(map(json.loads, done.stdout.splitlines()))
 
 
+def is_slower(case: str, pair_times: list[tuple[float, float]]) -> bool:
+    """Print the line of a case, and return whether it became slower."""
+    old, new = map(min, zip(*pair_times))
+    ratio = statistics.median(b / a for a, b in pair_times)
+    print(f"{case:30} {old:9.4f} s {new:9.4f} s {ratio:7.3f}", flush=True)
+    return min(ratio, new / old) > SLOWER
+
+
 def main(other: str, data: str, device: str, pairs: int) -> int:
     """Time both checkouts; return 1 where a case became slower."""
     found: dict[str, list[tuple[float, float]]] = {}
+    slower: list[str] = []
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         write_inputs(Path(name), Path(data))
         jobs = [(RUNS, (name, device)), (EXTRACTS, (name,)), (STARTS, (name,))]
@@ -148,13 +157,8 @@ def main(other: str, data: str, device: str, pairs: int) -> int:
                 times = {one: times_of(script, one, *words) for one in (other, str(HERE))}
                 for case in times[other] if pair else ():
                     found.setdefault(case, []).append((times[other][case], times[str(HERE)][case]))
-    slower = []
-    for case, pair_times in found.items():
-        old, new = map(min, zip(*pair_times))
-        ratio = statistics.median(b / a for a, b in pair_times)
-        print(f"{case:30} {old:9.4f} s {new:9.4f} s {ratio:7.3f}", flush=True)
-        if min(ratio, new / old) > SLOWER:
-            slower.append(case)
+            slower += [case for case, pair_times in found.items() if is_slower(case, pair_times)]
+            found.clear()
     print(f"slower: {', '.join(slower) or 'nothing'}")
     return int(bool(slower))
 
