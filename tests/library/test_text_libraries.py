@@ -122,8 +122,10 @@ def test_widths_and_counts_in_columns(tmp_path):
     assert library.names == ("soil",)
     (tmp_path / "n.csv").write_text("channel,soil\n1,0.1\n2,0.2\n3,nan\n")
     assert load(tmp_path / "n.csv").wavelengths is None and load(tmp_path / "n.csv").valid.sum() == 2
-    (tmp_path / "b.csv").write_text("wavelength,soil\n420,0.1\n430,\n440,0.3\n")
-    with pytest.raises(LibraryError, match="row 3, column 2: '' is not a number; write nan where there is no value"):
+    (tmp_path / "b.csv").write_text("wavelength,soil,tree\n420,0.1,NA\n430,,0.2\n440,0.3,0.3\n")
+    np.testing.assert_array_equal(load(tmp_path / "b.csv").valid, [[1, 0], [0, 1], [1, 1]])
+    (tmp_path / "b.csv").write_text("wavelength,soil\n420,0.1\n430,-x-\n440,0.3\n")
+    with pytest.raises(LibraryError, match="row 3, column 2: '-x-' is not a number; write nan where there is no value"):
         load(tmp_path / "b.csv")
     (tmp_path / "r.csv").write_text("wavelength,420,430\nsoil,0.1,0.2\ntree,0.3,0.4\n")
     assert load(tmp_path / "r.csv").names == ("soil", "tree")

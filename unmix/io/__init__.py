@@ -73,7 +73,7 @@ from .remote import (
     located,
     sizes_in_folder,
 )
-from .text import Row, csv_of, decimal_commas, decoded, is_whole, list_rows, refuse_pairs, with_point
+from .text import Row, csv_of, decimal_commas, decoded, is_whole, list_rows, refuse_pairs
 from .window import (
     Changed,
     Mask,

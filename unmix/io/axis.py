@@ -8,7 +8,7 @@ import numpy as np
 from ..errors import CubeError
 from .fields import header_beside
 from .formats.envi import EXTENSIONS
-from .formats.header import MOST_BANDS, axis_in_nanometres, numbers, read_header
+from .formats.header import MOST_BANDS, axis_in_nanometres, is_no_axis, numbers, read_header, unit_of_heading
 from .opening import read_small
 from .text import decoded, list_rows
 
@@ -25,8 +25,7 @@ def axis_from_file(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | Non
         waves, fwhm = (numbers(fields, key, bands, header) for key in ("wavelength", "fwhm"))
         units = fields.get("wavelength units", "")
     else:
-        waves, fwhm = columns_of(path, bands)
-        units = ""
+        waves, fwhm, units = columns_of(path, bands)
     if waves is None:
         raise CubeError(f"{header}: the header has no wavelengths")
     problems: list[str] = []
@@ -51,22 +50,24 @@ def header_of_axis(path: Path) -> Path | None:
     return header_beside(path) if path.suffix.lower() in EXTENSIONS and path.is_file() else None
 
 
-def columns_of(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the wavelengths and FWHM of a text file, in its units; see `axis_from_file`."""
+def columns_of(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | None, str]:
+    """Return the wavelengths and FWHM of a text file, and the unit in its heading; see `axis_from_file`."""
     raw = read_small(path, LONGEST)
     try:
         text = decoded(raw, strictly=True)
     except UnicodeDecodeError:
         raise CubeError(f"{path}: is no text file; write one wavelength a line, or name an ENVI header") from None
     rows: list[list[float]] = []
+    units = ""
     for number, cells in list_rows(text, path, CubeError):
         try:
             rows.append([float(cell) for cell in cells])
         except ValueError:
             if rows or number > 1:  # only the first line may be a heading
                 raise CubeError(f"{path}: line {number}: '{' '.join(cells)[:40]}' is no wavelength") from None
+            units = unit_of_heading(" ".join(cells))
     if len(rows) == 1 and len(rows[0]) == bands:
-        return np.array(rows[0]), None
+        return np.array(rows[0]), None, units
     widths = sorted({len(row) for row in rows})
     wanted = "write one wavelength a line, and optionally its FWHM after it"
     if len(rows) == 1 and widths[0] > 3:
@@ -76,8 +77,10 @@ def columns_of(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | None]:
     if len(rows) != bands or len(rows) > MOST_BANDS:
         raise CubeError(f"{path}: has {len(rows)} rows, but the cube has {bands} bands; {wanted}")
     table = np.array(rows)
-    if table.shape[1] == 3:
-        if not np.array_equal(np.diff(table[:, 0]), np.ones(bands - 1)):
-            raise CubeError(f"{path}: has three columns, but the first does not count the bands")
+    # A first column that counts the bands goes before wavelengths.
+    is_count = bands > 1 and is_no_axis(table[:, 0], "")
+    if table.shape[1] == 3 and not is_count:
+        raise CubeError(f"{path}: has three columns, but the first does not count the bands")
+    if table.shape[1] > 1 and is_count:
         table = table[:, 1:]
-    return table[:, 0], table[:, 1] if table.shape[1] == 2 else None
+    return table[:, 0], table[:, 1] if table.shape[1] == 2 else None, units

@@ -247,14 +247,20 @@ def read_blocks(cube: Cube, blocks: Iterable[slice]) -> Iterator[tuple[slice, np
         yield lines, cube.read(lines, buffer)
 
 
+# The largest float32 and float64, which headers round; how near, as a share of it, a text means it.
+LARGEST = tuple(float(np.finfo(kind).max) for kind in (np.float32, np.float64))
+NEAR_LARGEST = 1e-5
+
+
 def as_stored(value: float | None, dtype: np.dtype, source: Path | str, problems: list[str]) -> float | None:
     """Return the nodata value rounded to the stored type; None where no stored value can equal it."""
     if value is None or not np.isfinite(value):
         return None  # NaN and infinities always count as missing
     if dtype.kind == "f":
+        largest = next((m for m in LARGEST if abs(abs(value) - m) < NEAR_LARGEST * m), None)
         with np.errstate(over="ignore"):
             # -1.23e34, say, is another number in float32.
-            return float(dtype.type(value))
+            return float(dtype.type(value)) if largest is None else math.copysign(largest, value)
     limits = np.iinfo(dtype)
     if not (limits.min <= value <= limits.max and value == int(value)):
         problems.append(f"{source}: nodata value {value:g} cannot occur in {dtype}; it masks no pixel")

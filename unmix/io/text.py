@@ -15,6 +15,15 @@ from ..errors import UnmixError
 DECIMAL = re.compile(r"[-+]?\d*,\d+([eE][-+]?\d+)?")
 EITHER = re.compile(r"[-+]?(\d+|\d*,\d+)([eE][-+]?\d+)?")
 WHOLE = re.compile(r"[-+]?\d+")
+# A number by its decimal sign, and one whose thousands are grouped by that sign: 1,234 may be either.
+BY_DECIMAL = {sign: re.compile(rf"[-+]?\d*[{sign}]\d*([eE][-+]?\d+)?") for sign in ".,"}
+GROUPED = {sign: re.compile(rf"[-+]?[1-9]\d{{0,2}}([{sign}]\d{{3}})+") for sign in ".,"}
+# Thousands grouped by a blank or an apostrophe, which are never decimal signs.
+BLANKS = " \u00a0\u2009\u202f'\u2019"
+BY_BLANKS = re.compile(rf"[-+]?[1-9]\d{{0,2}}([{BLANKS}]\d{{3}})+([.,]\d+)?")
+# A cell of a column of numbers, whichever their signs; words for no value.
+NUMERIC = re.compile(rf"[-+]?[\d.,{BLANKS}]*\d[\d.,{BLANKS}]*([eE][-+]?\d+)?")
+NO_VALUE = frozenset({"", "nan", "na", "n/a", "null", "-", "--", "#n/a"})
 # The first line by which spreadsheets tell each other the separator.
 SEPARATOR = re.compile(r'"?sep=([,;\t])"?', re.IGNORECASE)
 
@@ -47,10 +56,64 @@ def decimal_commas(path: str | os.PathLike[str], example: str, error: type[Unmix
     )
 
 
-def with_point(cell: str) -> str:
-    """Return a cell without blanks around it; a decimal comma becomes a point."""
-    cell = cell.strip()
-    return cell.replace(",", ".") if DECIMAL.fullmatch(cell) else cell
+def with_points(
+    rows: Sequence[Row], path: str | os.PathLike[str], error: type[UnmixError], is_headed: bool = True
+) -> list[Row]:
+    """Return rows whose numbers have points for decimal signs, and no sign between thousands; see `sign_of`."""
+    rows = [Row(number, [cell.strip() for cell in cells]) for number, cells in rows]
+    if not any(sign in cell for _, cells in rows for cell in cells for sign in "," + BLANKS):
+        return rows
+    body = rows[is_headed:]
+    width = max((len(cells) for _, cells in body), default=0)
+    columns = [[cells[i] if i < len(cells) else "" for _, cells in body] for i in range(width)]
+    # Names may hold commas: a column is of numbers where every cell is one.
+    numeric = [all(cell.lower() in NO_VALUE or NUMERIC.fullmatch(cell) for cell in column) for column in columns]
+    heading = [cell for _, cells in rows[:is_headed] for cell in cells if NUMERIC.fullmatch(cell)]
+    values = [cell for column, is_one in zip(columns, numeric) if is_one for cell in column]
+    # One program wrote both, but pandas writes points in headings whatever the values have.
+    signs = [sign_of(cells, path, error) for cells in (heading, values)]
+    signs = [signs[0] or signs[1], signs[1] or signs[0]]
+    for cells, sign in zip((heading, values), signs):
+        unclear = next((cell for cell in cells if GROUPED[","].fullmatch(cell)), None)
+        if unclear is not None and not sign:
+            raise error(
+                f"{path}: '{unclear[:40]}' may be {unclear.replace(',', '')} or {unclear.replace(',', '.')}: write it "
+                "without a comma, or with a point"
+            )
+    told = [Row(n, [plain_number(cell, signs[0]) for cell in cells]) for n, cells in rows[:is_headed]]
+    for n, cells in body:
+        told.append(Row(n, [plain_number(cell, signs[1]) if numeric[i] else cell for i, cell in enumerate(cells)]))
+    return told
+
+
+def sign_of(cells: Sequence[str], path: str | os.PathLike[str], error: type[UnmixError]) -> str:
+    """Return the decimal sign of numbers, "." or ","; "" where nothing tells, `error` where both are decimal."""
+    found: dict[str, str] = {}
+    for cell in cells:
+        cell = re.sub(f"[{BLANKS}]", "", cell) if BY_BLANKS.fullmatch(cell) else cell
+        for sign, other in (".,", ",."):
+            is_decimal = BY_DECIMAL[sign].fullmatch(cell) and not GROUPED[sign].fullmatch(cell)
+            whole = cell.rpartition(sign)[0] or cell
+            is_grouped = GROUPED[other].fullmatch(whole) and (sign in cell or whole.count(other) > 1)
+            if is_decimal or is_grouped:
+                found.setdefault(sign, cell)
+    if len(found) > 1:
+        raise error(
+            f"{path}: '{found['.'][:40]}' has a decimal point, '{found[','][:40]}' a decimal comma; write points"
+        )
+    return next(iter(found), "")
+
+
+def plain_number(cell: str, sign: str) -> str:
+    """Return a number with a point, by its table's decimal sign, and without signs of thousands; any other cell as it is."""
+    if not NUMERIC.fullmatch(cell):
+        return cell
+    cell = re.sub(f"[{BLANKS}]", "", cell) if BY_BLANKS.fullmatch(cell) else cell
+    other = "." if sign == "," else ","
+    whole, mark, rest = cell.rpartition(sign) if sign else (cell, "", "")
+    whole, rest = (whole, rest) if mark else (cell, "")
+    whole = whole.replace(other, "") if GROUPED[other].fullmatch(whole) else whole
+    return f"{whole}.{rest}" if mark else whole
 
 
 def table_rows(text: str, path: str | os.PathLike[str], error: type[UnmixError]) -> list[Row]:
@@ -63,13 +126,21 @@ def table_rows(text: str, path: str | os.PathLike[str], error: type[UnmixError])
         found = list(enumerate(csv.reader(lines[first:], delimiter=separator), first + 1))
     except csv.Error as fault:
         raise error(f"{path}: is not a CSV table: {fault}") from None
-    rows = [
-        Row(number, [with_point(cell) for cell in cells]) for number, cells in found
-    ]  # quoted cells may hold commas
-    rows = [row for row in rows if any(row.cells)]
-    if separator == ",":
-        refuse_longer(rows, path, error)
-    return rows
+    rows = [Row(number, cells) for number, cells in found if any(cell.strip() for cell in cells)]
+    rows = with_names_of_rows(rows)
+    refuse_longer(rows, path, error, separator)
+    return with_points(rows, path, error)
+
+
+def with_names_of_rows(rows: list[Row]) -> list[Row]:
+    """Return a table of R, whose heading has no cell above the names of rows, with an empty one."""
+    wider = {len(cells) for _, cells in rows[1:]} == {len(rows[0].cells) + 1} if len(rows) > 1 else False
+    firsts = [cells[0].strip() for _, cells in rows[1:]]
+    counts = firsts == [str(n) for n in range(1, len(firsts) + 1)]
+    has_names = re.search(r"\d", rows[0].cells[0]) is not None and not any(map(EITHER.fullmatch, firsts))
+    if not wider or not rows[0].cells[-1].strip() or not (counts or has_names):
+        return rows
+    return [Row(rows[0].number, ["", *rows[0].cells]), *rows[1:]]
 
 
 def separator_of(lines: Sequence[str]) -> str:
@@ -80,15 +151,19 @@ def separator_of(lines: Sequence[str]) -> str:
     return ","
 
 
-def refuse_longer(rows: Sequence[Row], path: str | os.PathLike[str], error: type[UnmixError]) -> None:
-    """Raise an error where a row has more cells than the first one, of which the last is no text."""
+def refuse_longer(
+    rows: Sequence[Row], path: str | os.PathLike[str], error: type[UnmixError], separator: str = ","
+) -> None:
+    """Raise an error where a row has more cells than the first one."""
     width = len(rows[0].cells) if rows else 0
     for number, cells in rows:
-        more = [cell for cell in cells[width:] if cell]
+        more = [cell for cell in cells[width:] if cell.strip()]
         if more:
+            if separator != ",":
+                raise error(f"{path}: row {number} has {len(cells)} cells, the first row {width}")
             why = (
                 "may be decimal commas (write points)"
-                if WHOLE.fullmatch(more[-1])
+                if WHOLE.fullmatch(more[-1].strip())
                 else "are in a text (put it in quotes)"
             )
             raise error(f"{path}: row {number} has {len(cells)} cells, the first row {width}: some of its commas {why}")
@@ -108,7 +183,8 @@ def list_rows(text: str, path: str | os.PathLike[str], error: type[UnmixError]) 
         and all(kinds[len(kinds) > 1 :])
         and any(map(DECIMAL.fullmatch, (cell for cells in parts for cell in cells)))
     ):
-        return [Row(n, [with_point(cell) for cell in cells]) for (n, _), cells in zip(lines, parts)]
+        told = [Row(n, cells) for (n, _), cells in zip(lines, parts)]
+        return with_points(told, path, error, not all(map(NUMERIC.fullmatch, parts[0])))
     rows = [Row(n, [cell.strip("\"'") for cell in re.split(r"[\s,;]+", line) if cell]) for n, line in lines]
     if any(re.search(r"\d,\d", line) for _, line in lines):  # a comma before a blank is no decimal one
         refuse_pairs(rows, path, error)

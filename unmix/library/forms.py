@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import CubeError, LibraryError
 from ..io import DTYPES, as_stored, decoded, files_named, header_beside, list_rows, open_plain, read_small, why_no_file
+from ..io.fields import scaling
 from ..io.formats.header import (
     TO_NANOMETRES,
     axis_in_nanometres,
@@ -21,11 +22,12 @@ from ..io.formats.header import (
     number,
     numbers,
     read_header,
+    unit_of_heading,
     whole,
     words,
 )
 from .spectra import DELETED, Endmembers, make
-from .table import places_of
+from .table import axis_in_library, places_of
 
 MOST_ROWS, LONGEST_LINE = 200_000, 100_000
 # Bytes; 200 000 rows of a text file of spectra take no more.
@@ -98,7 +100,8 @@ def load_plot(path: Path, raw: bytes) -> Endmembers:
     table = columns_of(path, lines, 1 + len(names))
     if len(names) != table.shape[1]:
         raise LibraryError(f"{path}: names {len(names)} columns, but its table has {table.shape[1]}")
-    return make(names[1:], table[:, 1:], nanometres(table[:, 0], ""), path)
+    axis, _ = axis_in_library(table[:, 0], None, unit_of_heading(names[0]), path)
+    return make(names[1:], table[:, 1:], axis, path)
 
 
 # The first line of every file, from which the title is taken.
@@ -222,12 +225,9 @@ def load_sli(path: Path) -> Endmembers:
     samples, lines = whole(fields, "samples", header), whole(fields, "lines", header)
     code = whole(fields, "data type", header)
     skip = whole(fields, "header offset", header, 0)
-    factor = number(fields, "reflectance scale factor", header)
-    factor = 1.0 if factor is None else factor
-    if code not in DTYPES or min(samples, lines) < 1 or skip < 0 or not 0 < factor < np.inf:
+    if code not in DTYPES or min(samples, lines) < 1 or skip < 0:
         raise LibraryError(
-            f"{header}: cannot be right: data type {code}, {lines} spectra of {samples} bands, offset {skip}, scale "
-            f"{factor}"
+            f"{header}: cannot be right: data type {code}, {lines} spectra of {samples} bands, offset {skip}"
         )
     if samples * lines > MOST_LIBRARY_VALUES:
         raise LibraryError(
@@ -253,10 +253,14 @@ def load_sli(path: Path) -> Endmembers:
     wavelengths, fwhm = axis_in_nanometres(wavelengths, fwhm, fields.get("wavelength units", ""), header, problems)
     for problem in problems:
         log.warning(problem)
-    matrix = values.reshape(lines, samples).T.astype(np.float64) / factor
+    gain, offset = (one if one is None else one[:, None] for one in scaling(fields, samples, header))
+    matrix = values.reshape(lines, samples).T * (1.0 if gain is None else gain) + (0.0 if offset is None else offset)
     nodata = as_stored(number(fields, "data ignore value", header), DTYPES[code], header, [])
     if nodata is not None:
         matrix[(values == nodata).reshape(lines, samples).T] = np.nan
+    good = numbers(fields, "bbl", samples, header)
+    if good is not None:
+        matrix[good == 0] = np.nan
     of_each = (words(fields, key) for key in ("spectra scenes", "spectra colors"))
     scenes, colors = (found if found and len(found) == lines else None for found in of_each)
     return make(names, matrix, wavelengths, data, pixels, classes, fwhm, scenes, colors)

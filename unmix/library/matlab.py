@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CubeError, LibraryError, brief
-from ..io.formats.header import nanometres
+from ..io.formats.header import unit_of_heading
 from ..io.formats.matlab import WAVELENGTHS, Version5, Version73, listed, of_variable_bands, open_variables
 from ..io.formats.matlab5 import character
 from .spectra import DELETED, Endmembers, make
+from .table import axis_in_library
 
 # Names of tables of spectra (bands, spectra) in files seen; a table of another name is used if it is the only one.
 TABLES = ("datalib", "a", "e", "m", "endmembers", "library", "spectra")
@@ -56,7 +57,11 @@ def spectra_of(path: Path, file: Version5 | Version73) -> Endmembers:
         )
     bands, count = matrix.shape
     axis = of_variable_bands(file, WAVELENGTHS, bands)
-    centres = None if axis is None else nanometres(np.asarray(file.value(axis), float).ravel(), "")
+    centres = (
+        None
+        if axis is None
+        else axis_in_library(np.asarray(file.value(axis), float).ravel(), None, unit_of_heading(axis), path)[0]
+    )
     classes = classes_of(file, count)
     if names is None or len(names) != count:
         names = texts(file, "materials", "material_names") if classes is None else classes

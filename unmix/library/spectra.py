@@ -22,6 +22,10 @@ from ..io.opening import write_new
 log = logging.getLogger("unmix")
 # Values below this are deleted channels (USGS: -1.23e34).
 DELETED = -1e30
+# Numbers that stand for no value where a file does not say so: if they are this many times as low as the lowest other
+# value of their spectrum, and larger than this share of its highest, below which noise of counts may reach.
+FILL = -9999.0, -999.0, -9999.9, -99999.0, -32768.0, -32767.0, -99.0
+FAR_BELOW, SHARE_OF_LARGEST = 10.0, 0.05
 # Spectra whose angle (rad) is below this count as the same.
 LARGEST_ANGLE_OF_EQUAL = 1e-4
 # Spectra in a library beyond which `duplicates` compares none.
@@ -213,6 +217,21 @@ class Endmembers:
         return text.getvalue()
 
 
+def without_fill(matrix: np.ndarray, path: Path) -> np.ndarray:
+    """Return spectra (L, p) with NaN for values of `FILL` that stand alone, far below the rest of their spectrum."""
+    found = np.isin(matrix, FILL)
+    if not found.any():
+        return matrix
+    rest = np.where(found | ~np.isfinite(matrix), 0.0, matrix)
+    alone = found & (-matrix > np.maximum(FAR_BELOW * -rest.min(axis=0), SHARE_OF_LARGEST * rest.max(axis=0)))
+    if alone.any():
+        log.warning(
+            f"{path}: {alone.sum()} values such as {matrix[alone][0]:g} stand far below the rest of their spectra: no "
+            "values"
+        )
+    return np.where(alone, np.nan, matrix)
+
+
 def make(
     names: Sequence[str],
     matrix: np.ndarray,
@@ -230,6 +249,7 @@ def make(
     if fwhm is not None and not np.all(np.isfinite(fwhm) & (fwhm > 0)):
         log.warning(f"{path}: an fwhm is missing, or not above 0; all are ignored")
         fwhm = None
+    matrix = without_fill(np.array(matrix, float), path)
     changed = [name for name in names if clean(name) != " ".join(name.split())]
     if changed:
         log.info(

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,14 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import LibraryError
-from ..io.formats.header import axis_in_nanometres, nanometres
-from ..io.text import Row, decimal_commas, decoded, table_rows
+from ..io.formats.header import axis_in_nanometres, fault_of_unit, is_no_axis, unit_of_heading
+from ..io.text import NO_VALUE, Row, decimal_commas, decoded, table_rows
 from .spectra import Endmembers, make
 
 log = logging.getLogger("unmix")
 
 # How the heading of a column of wavelengths begins.
-WAVELENGTH = r"wave|lambda|wl\b|nm\b|[uµμ]m\b|nanomet|micromet|channel"
+WAVELENGTH = r"wave|lambda|wl\b|nm\b|[uµμ]m\b|nanomet|micromet|micron|angstr|channel|cm-1|energy"
+# A number with the same letters before and after it in each heading, as R and many instruments write them.
+LETTERED = re.compile(r"(\D*?)[\s_.]*(\d+(?:\.\d+)?)[\s_.]*(\D*)")
 
 
 def load_csv(path: Path, raw: bytes) -> Endmembers:
@@ -28,7 +31,7 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     heading = [cell.strip() for cell in rows[0]]
     if (turned := in_columns(path, heading, rows[1:])) is not None:
         return spectra_in_columns(path, heading, turned)
-    columns = [i for i, cell in enumerate(heading) if is_number(cell)]
+    columns, axis, units = axis_of_heading(path, heading)
     if not columns:
         raise LibraryError(
             f"{path}: its first row has no wavelengths; expected name, wavelength, wavelength, … in a row"
@@ -44,26 +47,29 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     matrix = np.empty((len(columns), len(rows) - 1))
     for r, row in enumerate(rows[1:]):
         for b, i in enumerate(columns):
-            cell = row[i].strip() if i < len(row) else ""
-            if not is_number(cell):
+            cell = row[i].strip() if i < len(row) else "no cell"
+            value = value_of(cell)
+            if value is None:
                 raise LibraryError(f"{path}: row {numbered[r + 1][0]}, column {i + 1}: '{cell[:20]}' is not a number")
-            matrix[b, r] = float(cell)
+            matrix[b, r] = value
     texts = {
         heading[i].lower(): [row[i].strip() if i < len(row) else "" for row in rows[1:]] for i in range(len(heading))
     }
     others = [heading[i].lower() for i in range(len(heading)) if i not in columns]
     classes = texts.get("class")
-    name_column = next((key for key in others if key not in ("class", "color", "scene", "line", "sample")), others[0])
-    axis = np.array([float(heading[i]) for i in columns])
+    named = [key for key in others if key not in ("class", "color", "scene", "line", "sample")] or others[:1]
+    # A table of pandas begins with a column that counts its rows.
+    is_text = (key for key in named if not all(map(is_number, texts[key])))
+    name_column = next((key for key in named if key in ("name", "names", "spectrum", "label")), next(is_text, named[0]))
     refuse_halves(path, axis, [heading[i] for i in columns])
-    counted = np.array_equal(axis, np.arange(1, len(axis) + 1))
+    refuse_lone(path, heading, columns, rows[1:])
     pixels = None
     if {"line", "sample"} <= set(others):
         pixels = places_of([f"{a} {b}" for a, b in zip(texts["line"], texts["sample"])], len(rows) - 1)
     return make(
         texts[name_column],
         matrix,
-        None if counted else nanometres(axis, ""),
+        axis_in_library(axis, None, units, path)[0],
         path,
         pixels,
         classes,
@@ -72,42 +78,85 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     )
 
 
+def axis_of_heading(path: Path, heading: Sequence[str]) -> tuple[list[int], np.ndarray, str]:
+    """Return the columns of channels in a heading, their wavelengths (n,) and unit: numbers, or such as X420 and 420nm."""
+    plain = [i for i, cell in enumerate(heading) if is_number(cell) and np.isfinite(float(cell))]
+    lettered: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for i, cell in enumerate(heading):
+        found = LETTERED.fullmatch(cell)
+        if found and i not in plain and (found[1] or found[3]):
+            lettered.setdefault((found[1].lower(), found[3].lower()), []).append((i, float(found[2])))
+    form, longest = max(lettered.items(), key=lambda one: len(one[1]), default=(("", ""), []))
+    steps = np.diff([value for _, value in longest])
+    if len(longest) < 2 or len(longest) <= len(plain) or not (np.all(steps > 0) or np.all(steps < 0)):
+        return plain, np.array([float(heading[i]) for i in plain]), ""
+    if plain:
+        log.warning(
+            f"{path}: column '{heading[plain[0]]}' is no channel, for the others are such as '{heading[longest[0][0]]}'"
+        )
+    unit = unit_of_heading(" ".join(form))
+    return [i for i, _ in longest], np.array([value for _, value in longest]), unit if unit != "index" else ""
+
+
+def refuse_lone(path: Path, heading: Sequence[str], columns: Sequence[int], rows: Sequence[Sequence[str]]) -> None:
+    """Raise `LibraryError` where one column is a channel by its heading, and others hold numbers, too."""
+    others = [i for i in range(len(heading)) if i not in columns and heading[i].lower() not in ("line", "sample")]
+    numeric = [i for i in others if all(i < len(row) and is_number(row[i]) for row in rows)]
+    if len(columns) == 1 and len(numeric) > 1:
+        raise LibraryError(
+            f"{path}: only the heading '{heading[columns[0]]}' is a wavelength, but column '{heading[numeric[0]]}' holds "
+            "numbers, too; write a wavelength above each channel"
+        )
+
+
+def axis_in_library(
+    waves: np.ndarray, fwhm: np.ndarray | None, units: str, path: Path
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return wavelengths and FWHM (L,) in nm; None where they only count, `LibraryError` where two units stand in them."""
+    if (fault := fault_of_unit(waves, units)) is not None:
+        raise LibraryError(f"{path}: its wavelengths {fault}")
+    if is_no_axis(waves, units):
+        log.info(f"{path}: its channels are only counted, and have no wavelengths")
+        return None, None
+    problems: list[str] = []
+    found = axis_in_nanometres(waves, fwhm, units, path, problems)
+    for problem in problems:
+        log.warning(problem)
+    return found
+
+
 def in_columns(path: Path, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> np.ndarray | None:
     """Return the numbers (rows, columns) of a table of spectra in columns, wavelengths first; None for any other."""
     is_named = re.match(WAVELENGTH, heading[0], re.IGNORECASE) is not None
     if len(heading) < 2 or len(rows) < 2 or not (is_named or not any(map(is_number, heading))):
         return None
-    if any(len(row) != len(heading) or not all(map(is_number, row[: 1 if is_named else None])) for row in rows):
+    if any(
+        len(row) != len(heading) or not all(value_of(cell) is not None for cell in row[: 1 if is_named else None])
+        for row in rows
+    ):
         return None
     for r, row in enumerate(rows, 2):
         for c, cell in enumerate(row, 1):
-            if not is_number(cell):
+            if value_of(cell) is None:
                 raise LibraryError(
                     f"{path}: row {r}, column {c}: '{cell[:20]}' is not a number; write nan where there is no value"
                 )
     # The first column has wavelengths: its heading says so, in any order, as where detectors overlap; or they ascend or
     # descend, and no heading is a number.
-    table = np.array(rows, float)
+    table = np.array([[value_of(cell) for cell in row] for row in rows], float)
     steps = np.diff(table[:, 0])
     return table if is_named or np.all(steps > 0) or np.all(steps < 0) else None
 
 
 def spectra_in_columns(path: Path, heading: Sequence[str], table: np.ndarray) -> Endmembers:
     """Return the spectra of a table (channels, columns), whose first column has wavelengths, or counts the channels."""
-    axis, unit = table[:, 0], re.search(r"micro|[uµμ]m\b|nano|nm\b", heading[0], re.IGNORECASE)
-    units = "" if unit is None else "nanometers" if unit[0][0] in "nN" else "micrometers"
-    counted = not unit and np.array_equal(axis, np.arange(1, len(axis) + 1))
+    units = unit_of_heading(heading[0])
     widths = [i for i, cell in enumerate(heading) if cell.lower().startswith("fwhm")]
     kept = [i for i in range(1, len(heading)) if i not in widths]
     if not kept:
         raise LibraryError(f"{path}: has wavelengths and their widths, but no spectra")
-    problems: list[str] = []
-    fwhm = axis_in_nanometres(axis, table[:, widths[0]], units, path, problems)[1] if widths and not counted else None
-    for problem in problems:
-        log.warning(problem)
-    return make(
-        [heading[i] for i in kept], table[:, kept], None if counted else nanometres(axis, units), path, fwhm=fwhm
-    )
+    axis, fwhm = axis_in_library(table[:, 0], table[:, widths[0]] if widths else None, units, path)
+    return make([heading[i] for i in kept], table[:, kept], axis, path, fwhm=fwhm)
 
 
 def refuse_halves(path: Path, axis: np.ndarray, cells: Sequence[str]) -> None:
@@ -160,6 +209,11 @@ def places_of(texts: list[str], count: int) -> tuple[tuple[int, int], ...] | Non
     if len(pairs) != count or any(len(pair) != 2 for pair in pairs):
         return None
     return tuple((pair[0], pair[1]) for pair in pairs)
+
+
+def value_of(text: str) -> float | None:
+    """Return a cell as a number, NaN for a word of `NO_VALUE`, None for any other text."""
+    return math.nan if text.strip().lower() in NO_VALUE else float(text) if is_number(text) else None
 
 
 def is_number(text: str) -> bool:

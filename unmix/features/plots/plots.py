@@ -11,7 +11,7 @@ import numpy as np
 
 from ...commands.finished.sides import Side, side_of
 from ...errors import InputError, MethodError
-from ...io import Cube, counted, csv_of, located, read_small, with_point
+from ...io import Cube, counted, csv_of, located, read_small
 from ...io.export.cf import system_of
 from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform
@@ -249,16 +249,16 @@ def read_plots(path: Path) -> Plots:
     of_places = [small.index(name) for name in pair]
     of_name = next((small.index(name) for name in NAMES if name in small), None)
     others = [i for i in range(len(heading)) if i not in (*of_places, of_name) and small[i] not in sum(PLACES, ())]
-    others = [i for i in others if any(is_number(with_point(cell_of(cells, i))) for _, cells in rows[1:])]
+    others = [i for i in others if any(is_number(cell_of(cells, i)) for _, cells in rows[1:])]
     values = np.full((len(rows) - 1, len(others)), np.nan)
     places = np.empty((len(rows) - 1, 2))
     for r, (number, cells) in enumerate(rows[1:]):
         for out, columns, may_lack in ((places[r], of_places, False), (values[r], others, True)):
             for k, i in enumerate(columns):
                 cell = cell_of(cells, i)
-                if not is_number(with_point(cell)) and (cell or not may_lack):
+                if not is_number(cell) and (cell or not may_lack):
                     raise InputError(f"{path}: row {number}, {heading[i]}: '{cell[:20]}' is not a number")
-                out[k] = float(with_point(cell)) if cell else np.nan
+                out[k] = float(cell) if cell else np.nan
     names = [cell_of(cells, of_name) if of_name is not None else f"row {number}" for number, cells in rows[1:]]
     return Plots(names, PLACES[pair], places, [heading[i] for i in others], values)
 

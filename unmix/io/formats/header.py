@@ -63,12 +63,19 @@ RECIPROCAL = {
     "1/cm": 1e7,
     "ghz": 299792458.0,
     "mhz": 299792458e3,
+    "thz": 299792.458,
+    "ev": 1239.8419843320026,
+    "electron volts": 1239.8419843320026,
 }
 
 # No spectrometer begins below this wavelength, in nm; where the unit is not known, a lesser number is one of µm.
 SHORTEST = 100.0
 # Above this, in µm, are no wavelengths of most spectrometers.
 LONGEST_OF_UM = 25.0
+# Above this, in µm, are none at all: numbers of two units stand in one axis, or the unit is another.
+LONGEST = 300.0
+# Whole numbers in steps of one that begin below this count the bands, where they have no unit.
+LONGEST_COUNT = 200
 # Range of the wavelengths (nm) of imaging spectrometers: band names with numbers outside it mean something else.
 PLAUSIBLE = (200.0, 20000.0)
 # Least fraction of bands with distinct wavelengths; where spectrometers overlap two bands may share one (seen: EnMAP's
@@ -200,6 +207,19 @@ def unit_in(text: str) -> str:
     return next((one for one in parts if one in TO_NANOMETRES or one in RECIPROCAL), plain) if not is_shift else plain
 
 
+def unit_of_heading(text: str) -> str:
+    """Return the unit that the heading of a column of wavelengths names, "index" for a count, "" for neither."""
+    unit = unit_in(text)
+    if unit in TO_NANOMETRES or unit in RECIPROCAL or "raman" in unit or "shift" in unit:
+        return unit
+    words = [word for word in re.split(r"[\s_()\[\],;:.]+", unit) if word]
+    starts = {"nanom": "nm", "microm": "um", "micron": "um", "angstr": "angstrom", "wavenum": "wavenumber"}
+    found = [next((full for start, full in starts.items() if word.startswith(start)), word) for word in words]
+    known = next((word for word in found if word in TO_NANOMETRES or word in RECIPROCAL), "")
+    is_count = {"band", "bands", "index", "channel", "channels"} & set(words) and not any("wave" in w for w in words)
+    return known or ("index" if is_count else "")
+
+
 def axis_in_nanometres(
     waves: np.ndarray | None, fwhm: np.ndarray | None, units: str, source: Path, problems: list[str]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
@@ -210,6 +230,9 @@ def axis_in_nanometres(
     if waves is not None and is_no_axis(waves, units):
         what = f"are in '{written[:40]}', which is no unit of wavelengths" if written else "only count its bands"
         problems.append(f"{source}: its wavelengths {what}; they are ignored")
+        return None, None
+    if waves is not None and (fault := fault_of_unit(waves, units)):
+        problems.append(f"{source}: its wavelengths {fault}; they are ignored")
         return None, None
     is_reciprocal = units in RECIPROCAL
     if is_reciprocal and (waves is None or not np.all(waves > 0)):
@@ -241,9 +264,26 @@ def axis_in_nanometres(
 def is_no_axis(values: np.ndarray, units: str) -> bool:
     """Return whether values are no wavelengths: the unit is "index" or a Raman shift, or unitless values only count."""
     # Real scenes with the unit "unknown" have wavelengths all the same, in µm (HySU) or nm.
-    counts = any(np.array_equal(values, np.arange(first, first + len(values))) for first in (0, 1))
+    counts = (
+        np.min(values, initial=0) >= 0
+        and bool(np.all(np.mod(values, 1) == 0))
+        and bool(np.all(np.diff(values) == 1) or np.all(np.diff(values) == -1))
+        and np.min(values, initial=np.inf) < LONGEST_COUNT
+    )
     is_shift = "raman" in units or "shift" in units
     return units == "index" or is_shift or (units in ("", "unknown") and counts and len(values) > 1)
+
+
+def fault_of_unit(values: np.ndarray, units: str) -> str | None:
+    """Return why numbers cannot all be wavelengths in a unit ("" or "unknown": nm or µm by size), or None."""
+    low, high = np.min(values, where=values > 0, initial=np.inf), np.max(values, initial=0.0)
+    if units in ("", "unknown") and guessed(values) == "um" and high > LONGEST:
+        return f"reach from {low:g} to {high:g}, as if some were in µm and others in nm: write all in one unit"
+    if units in ("", "unknown") and high > LONGEST_OF_UM * 1000:
+        return f"have no unit and reach to {high:g}, too much for nm: write their unit, such as cm-1"
+    if TO_NANOMETRES.get(units) == TO_NANOMETRES["um"] and low > LONGEST and np.isfinite(low):
+        return f"are said to be in {units}, but reach from {low:g} to {high:g}, as if they were in nm"
+    return None
 
 
 def axis_in_names(fields: Mapping[str, str], bands: int) -> np.ndarray | None:
