@@ -8,8 +8,5 @@ from ..devices import Device
 def groups_on(
     machine: Device, threads: int | None, block: int, at_once: int, registers: int | None = None
 ) -> CpuGroups | CudaGroups:
-    """Return the groups of threads of a device of `unmix.devices.one_device`; by default all cores of a CPU.
-
-    ``block``, ``at_once`` and ``registers`` are the arguments of `CudaGroups`, for a GPU.
-    """
+    """Return a device's groups of threads, by default of all cores; the other arguments are those of `CudaGroups`."""
     return CpuGroups(threads or cores()) if machine.name == "cpu" else CudaGroups(block, at_once, registers)

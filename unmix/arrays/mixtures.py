@@ -58,10 +58,8 @@ def numbered(E: np.ndarray) -> Endmembers:
 
 
 def solved(A: np.ndarray, Y: np.ndarray, method: str, threads: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the exact mixtures (n, p) of spectra A (L, p) in pixels (n, L), and the lengths of their residuals, (n,).
-
-    By the search that a run compiles anyway: the batches of `unmix.nnls` would be 15 s of compiling more.
-    """
+    """Return the exact mixtures (n, p) of spectra A (L, p) in pixels (n, L), and the lengths (n,) of residuals."""
+    # The search of a run, which is compiled anyway: the batches of `unmix.nnls` take 15 s of compiling more.
     problem = plan_problem(numbered(np.ascontiguousarray(A)), *choose(method), warns=False)
     x = solve_pixels(np.ascontiguousarray(Y), problem, A.shape[1], "cpu", threads).abundances
     return x, np.linalg.norm(Y - x @ A.T, axis=1)

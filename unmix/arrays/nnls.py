@@ -153,10 +153,7 @@ def traced_batch(A: Any, B: Any, own: dict[str, Any], device: str | None, thread
 def solver_for(
     A: np.ndarray, most: int, device: str, threads: int | None, each: bool = False
 ) -> Iterator["SystemSolver"]:
-    """Yield a solver of several batches with the same matrices, of any size; choices are made for ``most`` systems.
-
-    ``each`` says that systems will have weights or allowed columns.
-    """
+    """Yield a solver of batches of some ``most`` systems with the same matrices, with own weights if ``each``."""
     if A.ndim not in (2, 3) or 0 in A.shape:
         raise InputError(f"A must be (m, n), or (K, m, n), and not empty; it has shape {A.shape}")
     if not np.all(np.isfinite(A)):
@@ -171,7 +168,7 @@ def solver_for(
 
 
 class SystemSolver(NamedTuple):
-    """Solver of batches, whose matrices' columns were divided by 2 to the power of ``sizes``; ``name`` is the device's."""
+    """Solver of batches; the matrices' columns are divided by 2 to the power of ``sizes``; ``name`` is the device's."""
 
     engine: SystemEngine
     sizes: np.ndarray
@@ -207,7 +204,7 @@ class SystemSolver(NamedTuple):
         return Batch(**{name: values if name == "x" else values.reshape(N) for name, values in answers.items()})
 
     def matrices(self, N: int, dictionary: np.ndarray | None) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Return as ``which`` the number of each system's matrix, where a dictionary gives it, and the matrices' ``sizes``."""
+        """Return ``which`` matrix each system has, if a dictionary says so, and the ``sizes`` of these matrices."""
         count = self.engine.shape[0]
         if dictionary is None:
             if count not in (1, N):
@@ -222,7 +219,7 @@ class SystemSolver(NamedTuple):
 
 
 def without_weight(B: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return rows (N, m) with 0 for values that are not finite where weights (m,) or (N, m) are 0: the others decide."""
+    """Return rows (N, m) with 0 for values that are not finite where weights (m,) or (N, m) are 0."""
     lost = ~np.isfinite(B)
     if not lost.any() or weights.shape not in (B.shape, B.shape[1:]):  # another shape is refused later
         return B
@@ -237,7 +234,7 @@ def refuse_nonfinite(name: str, values: np.ndarray) -> None:
 
 
 def of_each(name: str, values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Return weights (N, m) float64, or allowed columns or those of a start (N, n) uint8, of each system; `InputError` if malformed."""
+    """Return weights (N, m) as float64, or columns (N, n) as uint8, of each system; `InputError` if malformed."""
     if values.shape not in (shape, shape[1:]):
         raise InputError(f"{name} must be {shape} or {shape[1:]}, but has shape {values.shape}")
     if name == "allowed" and values.dtype != bool:
@@ -252,7 +249,7 @@ def of_each(name: str, values: np.ndarray, shape: tuple[int, int]) -> np.ndarray
 
 
 def grow(answers: dict[str, np.ndarray], of_columns: np.ndarray, of_rows: np.ndarray, of_roots: np.ndarray) -> None:
-    """Bring answers to the unit of A, B and the weights, in place, for exponents (n,) or (N, n), (N,) and (N,) of `near_one`."""
+    """Bring answers, in place, to the unit of A, B and weights, by `near_one`'s exponents (n,) or (N, n), (N,) each."""
     if not (of_columns.any() or of_rows.any() or of_roots.any()):
         return
     shifts = of_rows[:, None] - of_columns
@@ -266,11 +263,8 @@ def grow(answers: dict[str, np.ndarray], of_columns: np.ndarray, of_rows: np.nda
 
 
 def toeplitz(pulse: np.ndarray, m: int) -> np.ndarray:
-    """Return the matrix of a convolution (m, m), or (N, m, m): column j is the pulse, shifted to begin at sample j.
-
-    All systems have one pulse (w,), or each has its own (N, w); m is the number of samples of the received signal. Luo
-    and Duraiswami 2011, eq. 6.2, for a pulse that begins at 0.
-    """
+    """Return the convolution matrix (..., m, m) of a pulse (..., w): column j is the pulse shifted by j samples."""
+    # Luo and Duraiswami 2011, eq. 6.2, for a pulse that begins at 0.
     pulse = np.asarray(pulse, np.float64)
     w = min(m, pulse.shape[-1])
     A = np.zeros((*pulse.shape[:-1], m, m))

@@ -20,27 +20,7 @@ MOST_NUMBERS = 2**23
 def solve_own(
     Y: np.ndarray, E: np.ndarray, method: Method, own: dict[str, np.ndarray], device: str, threads: int | None
 ) -> dict[str, np.ndarray]:
-    """Return the fields of `unmix.Solution` for pixels (..., L), of which each has what ``own`` says, or all have.
-
-    Parameters
-    ----------
-    Y, E : arrays (..., L) and (L, p)
-    method : Method
-        Of `BOUNDED`.
-    own : dict of arrays
-        ``weights``, ``allowed`` and ``start`` of `unmix.solve`, of those that are given.
-    device, threads
-        See `unmix.solve`.
-
-    Raises
-    ------
-    CubeError
-        Where an array has another shape than the pixels.
-    InputError
-        Where its values are none that it may have.
-    MethodError
-        Where the method has no such solver, or a pixel whose abundances sum to one may use no endmember.
-    """
+    """Return the fields of `unmix.Solution` for pixels (..., L) with weights, columns or starts, of each or of all."""
     if method.name not in BOUNDED:
         raise MethodError(f"{next(iter(own))} is for `method` {', '.join(BOUNDED)}, not {method.name}")
     shape, (L, p) = Y.shape[:-1], E.shape
@@ -84,11 +64,7 @@ def as_rows(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray
 def solve_each(
     Y: np.ndarray, E: np.ndarray, has_sum: bool, own: dict[str, np.ndarray], device: str, threads: int | None
 ) -> dict[str, np.ndarray]:
-    """Return abundances (n, p), ``rmse``, ``kappa``, ``delta`` and ``steps`` (n,) of pixels (n, L) under a ≥ 0.
-
-    ``has_sum`` says whether abundances sum to one; ``own`` has ``weights``, ``allowed`` and ``start`` of all pixels, or
-    of each.
-    """
+    """Return abundances (n, p), ``rmse``, ``kappa``, ``delta``, ``steps`` (n,) of pixels (n, L) under a ≥ 0."""
     if has_sum:
         return on_simplex(Y, E, own, device, threads)
     batch = nnls(E, Y, device=device, threads=threads, **own)
@@ -98,11 +74,9 @@ def solve_each(
 def on_simplex(
     Y: np.ndarray, E: np.ndarray, own: dict[str, np.ndarray], device: str, threads: int | None
 ) -> dict[str, np.ndarray]:
-    """Return what `solve_each` does where abundances sum to one.
-
-    They are, up to a factor, those of the point of the hull of ``e_j − y`` that is nearest to 0: an NNLS with a matrix
-    for each pixel (Lawson and Hanson 1974, chapter 23).
-    """
+    """Return the answers of `solve_each` where abundances sum to one."""
+    # The point of the hull of e_j − y nearest to 0 gives them, up to a factor: an NNLS with a matrix for each pixel
+    # (Lawson and Hanson 1974, chapter 23).
     n, (L, p) = len(Y), E.shape
     roots, exponents = np.ones((n, L)), np.zeros(n, int)
     if "weights" in own:

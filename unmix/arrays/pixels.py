@@ -153,7 +153,7 @@ solve.__doc__ = (solve.__doc__ or "").replace("that is a feature:\n", "that is a
 
 
 def left_out(Y: np.ndarray, lost: np.ndarray) -> np.ndarray:
-    """Return pixels (..., L) with NaN where something of them is lost, bool (..., L); as they are where shapes differ."""
+    """Return pixels (..., L) with NaN where a value is ``lost`` (..., L); unchanged where shapes differ."""
     if lost.shape != Y.shape:
         return Y
     return filled(np.ma.array(Y, mask=np.broadcast_to(lost.any(axis=-1, keepdims=True), Y.shape)))
@@ -181,7 +181,7 @@ def solve_of_host(
     device: str,
     threads: int | None,
 ) -> Solution:
-    """Solve for pixels of the host; see `solve`. ``own`` has ``weights``, ``allowed`` and ``start``, if they are given."""
+    """Solve pixels (..., L) of the host; see `solve`. ``own`` has the weights, allowed columns and starts, if given."""
     method_spec, _ = choose(method, solver)
     refuse_normalization(method_spec, normalize)
     Y, E = checked(Y, E)
@@ -224,7 +224,7 @@ def solve_there(
 
 
 def in_fractions(answer: Solution, normalization: Normalization | None) -> Solution:
-    """Return the fractions of the abundances of pixels, their scale and their δ; without a normalization the abundances."""
+    """Return an answer with fractions in place of abundances, their scale and δ; unchanged without a normalization."""
     if normalization is None:
         return answer
     fractions, scale, delta = normalization.replaced(answer.abundances, answer.delta, answer.valid, -1, NODATA)
@@ -293,7 +293,7 @@ def mesma(
 
 
 def checked(Y: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return pixels, in a type that is read, and endmembers in float64; raise `CubeError` or `LibraryError` if they do not match."""
+    """Return pixels in a type that is read, and endmembers (L, p) in float64; raise an error if they do not match."""
     Y, given_E = on_host(Y), on_host(E)
     E = np.ascontiguousarray(given_E, dtype=np.float64)
     if E.ndim != 2 or 0 in E.shape or not np.all(np.isfinite(E)):

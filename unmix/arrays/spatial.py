@@ -191,7 +191,7 @@ def spatial(
 
 
 def edge_weights(edges: tuple[np.ndarray, np.ndarray], lines: int, samples: int) -> list[np.ndarray]:
-    """Return weights as `SpatialImage.connect` takes them; `MethodError` where shapes differ, or they are negative or not finite."""
+    """Return weights (lines, S) across and down, padded with 0; `MethodError` where shapes or values are wrong."""
     shapes = [(lines, samples - 1), (lines - 1, samples)]
     given = [] if isinstance(edges, str) else [on_host(one) for one in edges]
     if [one.shape for one in given] != shapes or not all(one.dtype.kind in "buif" for one in given):
@@ -208,7 +208,7 @@ def bytes_of_search(lines: int, samples: int, p: int) -> int:
 
 @dataclass
 class SpatialImage:
-    """Correlations and lengths of an image's pixels, and costs of differences, which only the first ``edged`` spectra have."""
+    """Correlations and lengths of an image's pixels, and costs of differences of the first ``edged`` abundances."""
 
     F: np.ndarray  # (p, lines, samples) Eᵀy, less l1
     lengths: np.ndarray  # (lines, samples) |y|; below 0 for a pixel without values
@@ -234,7 +234,7 @@ class SpatialImage:
         self.half_squares += 0.5 * float(squares.sum())
 
     def connect(self, cost: float, across: np.ndarray | float = 1.0, down: np.ndarray | float = 1.0) -> None:
-        """Set the costs of edges, where both pixels have values; ``across`` and ``down`` (lines, S) are their weights."""
+        """Set the costs of edges between pixels with values; ``across`` and ``down`` (lines, S) are their weights."""
         there = self.lengths >= 0
         self.across[:, :-1] = (cost * across * there)[:, :-1] * there[:, 1:]
         self.down[:-1] = (cost * down * there)[:-1] * there[1:]
@@ -303,7 +303,7 @@ class SpatialSearch:
             yield some if len(some) > 1 else some[0]
 
     def optima(self, h: np.ndarray, near: np.ndarray | float) -> np.ndarray:
-        """Return the a of least ``½ aᵀGa − hᵀa`` (p, n), or, where spectra depend on each other, one not far from ``near``."""
+        """Return the a (p, n) that minimises ``½ aᵀGa − hᵀa``; near ``near`` where spectra depend on each other."""
         B = np.linalg.solve(self.factor, h + self.nearness * near)
         return solved(self.factor.T, B.T, "fcls" if self.sum_to_one else "nnls", self.threads)[0].T
 
@@ -331,7 +331,7 @@ class SpatialSearch:
         most: int = MOST_STEPS,
         said: Callable[[int, float, float], None] | None = None,
     ) -> Spatial:
-        """Search until the gap is ``proven`` or ``most`` steps are made; ``said`` is told steps, objective and gap at times."""
+        """Search until the gap is ``proven`` or after ``most`` steps; ``said`` gets steps, objective and gap."""
         half, steps, smallest = self.image.half_squares, 0, self.smallest()
         with ThreadPoolExecutor(self.threads, "spatial") as pool:
             while True:
@@ -417,16 +417,12 @@ class SpatialSearch:
         return math.fsum(costs), math.fsum(above)
 
     def measure_pixels(self, a: np.ndarray, h: np.ndarray, F: np.ndarray, lengths: np.ndarray) -> tuple[float, float]:
-        """Return the cost of pixels, less ``½ |y|²``, and by how much ``½ aᵀGa − hᵀa`` (p, n) is at most above the
-        minima.
-
-        For nonnegative abundances any x with ``Gx − h ≥ 0`` bounds a minimum by ``−½ xᵀGx``, so x moves along the ray
-        until that holds; with Σa = 1 the smallest dual μ does: the bound is ``μ − ½ xᵀGx``. The difference is
-        ``½ (a − x)ᵀG(a − x) + aᵀ(Gx − h − μ)``, a sum of terms that are not negative.
-        """
+        """Return the cost of pixels, less ``½ |y|²``, and a bound of ``½ aᵀGa − hᵀa`` (p, n) above its minima."""
         G, x = self.gram, self.optima(h, a)
         duals = G @ x - h
         rounding = self.roundings * (np.abs(h) + np.abs(G) @ x + self.sizes[:, None] * lengths)
+        # Any x with Gx − h ≥ 0, to which the ray leads, bounds a minimum by −½ xᵀGx; with Σa = 1 the least dual μ does,
+        # by μ − ½ xᵀGx. The gap is ½ (a − x)ᵀG(a − x) + aᵀ(Gx − h − μ), a sum of terms that are not negative.
         if self.sum_to_one:
             duals -= (duals - rounding).min(axis=0)
         else:
@@ -438,14 +434,10 @@ class SpatialSearch:
 
 
 def cost_and_gap(objective: float, above: float, smallest: float, rounding: float) -> tuple[float, float, float]:
-    """Return the cost, the gap as a share of it, and as one of ``smallest``, below which a cost is rounding, if that is
-    more.
-
-    The cost is known to within ``rounding``; none is below 0.
-    """
+    """Return the cost, ≥ 0, the gap as a share of it, and the gap as a share of ``smallest``, if that is more."""
     if not (math.isfinite(objective) and math.isfinite(above)):
         return objective, math.inf, math.inf
-    least, size = objective - rounding, max(objective, smallest)
+    least, size = objective - rounding, max(objective, smallest)  # the cost is known to within rounding
     gap = above / least if least > above else 0.0 if above == 0 else 1.0
     return max(objective, 0.0), gap, above / size if size > 0 else 0.0 if above == 0 else math.inf
 

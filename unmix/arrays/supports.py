@@ -1,4 +1,4 @@
-"""Solve a quadratic programme on a given support, a symmetric system, dense or sparse; find directions in which it is unbounded."""
+"""Solve quadratic programmes on a given support, dense or sparse, and find directions in which they are unbounded."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,11 +27,7 @@ Solve = Callable[[np.ndarray], np.ndarray]
 
 
 def solve_support(Q: Any, h: np.ndarray, P: np.ndarray, near: np.ndarray) -> tuple[np.ndarray | None, bool]:
-    """Return the optimum on the support P without the constraint x ≥ 0, and whether it was found by a factorisation.
-
-    Q is (n, n), dense or scipy.sparse CSR, h (n,), P the indices of the support; conjugate gradients start at ``near``
-    (n,). None in place of the optimum (len(P),) if Q is singular on P, and sparse or large.
-    """
+    """Return the optimum (len(P),) on the support P without x ≥ 0, or None, and whether it was found by a factor."""
     if len(P) == 0:
         return np.zeros(0), True
     matrix = Q[P][:, P]
@@ -48,11 +44,7 @@ def solve_support(Q: Any, h: np.ndarray, P: np.ndarray, near: np.ndarray) -> tup
 
 
 def cholesky_solver(matrix: Any) -> Solve | None:
-    """Return a function that solves with a symmetric matrix by its Cholesky factor; None if it is sparse and its band
-    too wide.
-
-    Raise `scipy.linalg.LinAlgError` if the matrix is not positive definite.
-    """
+    """Return a solver of a symmetric matrix by its Cholesky factor; None if it is sparse and its band is too wide."""
     if not scipy.sparse.issparse(matrix):
         factor = scipy.linalg.cho_factor(matrix, check_finite=False)
         return lambda right: np.asarray(scipy.linalg.cho_solve(factor, right, check_finite=False))
@@ -84,13 +76,7 @@ def conjugate_gradients(matrix: Any, right: np.ndarray, near: np.ndarray) -> np.
 
 
 def descent_direction(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
-    """Return a direction ``d ≥ 0`` (n,), of length 1, along which the cost falls without end: ``Qd = 0``, to rounding,
-    and ``hᵀd < 0``.
-
-    Iterates x of an unbounded programme grow along such a direction. It is the part of x in the null space of Q, which
-    multiplication by ``(Q + εI)⁻¹ ε`` leaves unchanged, while it shrinks the rest. None if x does not show such a
-    direction.
-    """
+    """Return a unit direction d ≥ 0 (n,) of unbounded descent, ``Qd = 0`` and ``hᵀd < 0``; None if x shows none."""
     P = np.flatnonzero(x > 0)
     if len(P) == 0 or not np.isfinite(x).all():
         return None
@@ -102,6 +88,8 @@ def descent_direction(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None
     except scipy.linalg.LinAlgError:
         return None
     part = x[P] / np.linalg.norm(x[P])
+    # Iterates of an unbounded programme grow along their part in the null space of Q: multiplication by (Q + εI)⁻¹ ε
+    # leaves it unchanged, and shrinks the rest.
     for _ in range(SOLVES):
         part = ridge * (
             solve(part) if solve is not None else conjugate_gradients(matrix + ridge * eye, part, part / ridge)
@@ -112,15 +100,12 @@ def descent_direction(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None
 
 
 def recession_direction(Q: Any, h: np.ndarray) -> np.ndarray | None:
-    """Return a direction like that of `descent_direction`, by a linear programme: ``min hᵀd`` over ``Qd = 0`` and 0 ≤ d
-    ≤ 1.
-
-    Return None if no such direction exists. The programme costs as much as a dense solve or more.
-    """
+    """Return such a direction as `descent_direction`, by a linear programme; None if there is none."""
     lengths = np.sqrt(Q.diagonal())
     by_length = scipy.sparse.diags(1.0 / lengths)
     unit = (by_length @ Q @ by_length).tocsr() if scipy.sparse.issparse(Q) else Q / np.outer(lengths, lengths)
     slopes = h / lengths
+    # Minimise hᵀd over Qd = 0 and 0 ≤ d ≤ 1, at unit lengths: it costs as much as a dense solve or more.
     found = scipy.optimize.linprog(
         slopes / np.abs(slopes).max(),
         A_eq=unit,

@@ -43,13 +43,10 @@ HELD: list[IO[str]] = []  # locked until the process ends
 
 @functools.cache
 def claim_gpu(count: int) -> int:
-    """Return the index of a GPU that no other process of this user on this host has claimed; if all are claimed, one to
-    share.
-
-    Claims go by UUID: two jobs of a cluster may each see a different GPU as number 0.
-    """
+    """Return the index of a GPU that no other process of this user here has claimed; if there is none, one to share."""
     for index in range(count):
         with contextlib.suppress(OSError, OutputError), contextlib.ExitStack() as unless_locked:
+            # By UUID: two jobs of a cluster may each see another GPU as number 0.
             path = Path(tempfile.gettempdir()) / f"unmix-{os.getuid()}-{uuid_of(index)}.claim"
             file = unless_locked.enter_context(open_there(path, "a"))
             if os.fstat(file.fileno()).st_uid != os.geteuid():
@@ -106,7 +103,7 @@ class Job(NamedTuple):
     is_plain: bool
 
     def saved(self, threads: int) -> float:
-        """Return the seconds that a GPU which has started saves beside so many threads; infinite where no rule is known."""
+        """Return the seconds that a started GPU saves beside ``threads`` threads; infinite where no rule is known."""
         p = USUAL_COUNT if self.endmembers is None else self.endmembers
         if not self.is_plain or p > MOST_FAST:
             return float("inf")
@@ -202,24 +199,7 @@ def count_gpus() -> int:
 
 
 def choose_device(name: str, threads: int | None = None, work: Job | None = None) -> Device:
-    """Return the device of that name; ``auto`` takes the first GPU, or the CPU where no GPU is there or its start does
-    not pay.
-
-    Parameters
-    ----------
-    name : str
-    threads : int, optional
-        Of the CPU; default is all.
-    work : Work, optional
-        The job, which ``auto`` weighs (`unmix.devices`); without it a GPU always pays.
-
-    Raises
-    ------
-    MethodError
-        Where there is no device of that name.
-    DeviceError
-        Where a GPU was named that this machine does not have, or numba-cuda is not installed.
-    """
+    """Return the device ``name``; for ``auto`` the first GPU, or the CPU if there is none or ``work`` does not pay."""
     if kind_of(name) == "cpu":
         if name == "auto":
             say_once(f"device: the CPU ({why_no_gpu()})")
@@ -273,13 +253,7 @@ def why_no_gpu() -> str:
 
 
 def gpus_named(name: str) -> list[int]:
-    """Return the indices of the GPUs in ``cuda``, ``cuda:K`` or ``cuda:K,L``; an empty list for ``cuda:all``.
-
-    Raises
-    ------
-    MethodError
-        Where the name is none of these, or names a GPU twice.
-    """
+    """Return the indices of the GPUs in ``cuda``, ``cuda:K`` or ``cuda:K,L``; an empty list for ``cuda:all``."""
     kind, colon, which = name.partition(":")
     words = which.split(",") if colon else ["0"]
     if kind != "cuda" or not (which == "all" or all(re.fullmatch("[0-9]{1,3}", word) for word in words)):
@@ -292,15 +266,7 @@ def gpus_named(name: str) -> list[int]:
 
 @contextlib.contextmanager
 def one_device(name: str, threads: int | None = None) -> Iterator[Device]:
-    """Yield the device of that name; if it is a GPU, it is this thread's current CUDA device until the end.
-
-    Raises
-    ------
-    MethodError
-        Where there is no device of that name, or it names several GPUs.
-    DeviceError
-        As `choose_device`.
-    """
+    """Yield the device ``name``; a GPU is this thread's current CUDA device until the end."""
     device = choose_device(name, threads)
     try:
         if isinstance(device, Several):

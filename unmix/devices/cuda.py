@@ -88,10 +88,7 @@ class Cuda:
         return slots
 
     def record(self, slots: list[Slot], problem: Problem, line: Line, block_plan: BlockPlan) -> None:
-        """Record the calls of a full block in each slot, after running the kernels once on whatever the buffers hold.
-
-        If the driver refuses, blocks are enqueued call by call.
-        """
+        """Record the calls of a full block in each slot, after running the kernels once on what the buffers hold."""
         bands = line.stored_bytes // (line.samples * np.dtype(line.dtype).itemsize)
         shape = block_shape(problem.interleave, block_plan.lines_per_block, line.samples, bands)
         for slot in slots:
@@ -121,13 +118,10 @@ class Cuda:
             return GeneralSolver
 
     def limit_of_counts(self, problem: Problem, line: Line) -> float | None:
-        """Return the δ above which a pixel is doubtful, where the GPU adds up and encodes its results; None where the
-        host does.
-
-        Not worth it with inexact solvers or duplicate endmembers: the host would count nearly every line again.
-        """
+        """Return the δ above which a pixel is doubtful, where the GPU counts its results; None where the host does."""
         if line.counted is None or not counts_here() or not self.solver_for(problem, line.samples).countable:
             return None
+        # Else the host would count nearly every line again.
         return line.counted if problem.solver.exact and not problem.has_duplicates else None
 
     def path(self, problem: Problem, samples: int) -> str:
@@ -148,13 +142,7 @@ class Cuda:
         return int(blocks + scratch)
 
     def fit(self, problem: Problem, line: Line, block_plan: BlockPlan, memory: int) -> BlockPlan:
-        """Return a plan with smaller blocks, or fewer in flight, that fits ``memory`` bytes of the GPU.
-
-        Raises
-        ------
-        MethodError
-            Where not even one line fits.
-        """
+        """Return a plan with smaller blocks, or fewer slots, that fits ``memory`` bytes; `MethodError` if none does."""
         while (need := self.bytes_needed(problem, line, block_plan)) > memory:
             if block_plan.lines_per_block > 1:
                 fewer = max(1, min(block_plan.lines_per_block - 1, block_plan.lines_per_block * memory // need))
@@ -359,15 +347,13 @@ def counts_in(arrays: dict[str, Any]) -> Any:
 
 @functools.cache
 def leave_to_the_end(index: int) -> None:
-    """Free nothing of that GPU when the process ends; the system does.
-
-    Code that two GPUs of a process run is one library of the driver's, which numba-cuda 0.30 unloads once for each of
-    them: seen as "double free or corruption" and as a segmentation fault after the work was done (exit codes 134, 139).
-    """
+    """Free nothing of that GPU when the process ends; the system does."""
     if simulated():
         return
     from ..compiled.cuda import cuda
 
+    # Code that two GPUs of a process run is one library of the driver, which numba-cuda 0.30 unloads once for each:
+    # seen as "double free or corruption" and segmentation faults after the work (exit codes 134, 139).
     def hold() -> None:
         with cuda.gpus[index]:
             HELD.append(cuda.defer_cleanup())

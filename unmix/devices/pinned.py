@@ -77,11 +77,9 @@ def locked(cuda: Any, size: int) -> tuple[np.ndarray, Any]:
 
 
 def new_pages(size: int) -> np.ndarray:
-    """Return memory of its own pages, large ones where the system has them.
-
-    A child process (`unmix.io.probe`) does not get them: the system would copy locked pages at once.
-    """
+    """Return memory (size,) of its own pages, large ones where the system has them, that child processes do not get."""
     area = mmap.mmap(-1, size + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # A child process (`unmix.io.probe`) that got locked pages would copy them at once.
     for advice in ("MADV_HUGEPAGE", "MADV_DONTFORK"):
         with contextlib.suppress(OSError, AttributeError):  # a system that does not know it
             area.madvise(getattr(mmap, advice))

@@ -39,7 +39,7 @@ class Line:
     in_scene: bool = True
 
     def results(self, lines: int, problem: Problem) -> dict[str, tuple[Any, tuple[int, ...]]]:
-        """Return type and shape of every result of a block: the fields of `unmix.solvers.pixels.tile.Results` in order."""
+        """Return type and shape of every result of a block: the fields of `Results` (`unmix.solvers.pixels.tile`)."""
         L, p = problem.E.shape
         plane = (lines, self.samples)
         return {
@@ -169,7 +169,7 @@ Allocate = Callable[[Any, Any], np.ndarray]
 def new_slots(
     allocate: Allocate, problem: Problem, line: Line, block_plan: BlockPlan, away: Allocate | None = None
 ) -> list[Slot]:
-    """Return the slots of a run; ``allocate(shape, dtype)`` makes arrays, and ``away`` those of results that are seldom copied back."""
+    """Return the slots of a run; ``allocate(shape, dtype)`` makes arrays, ``away`` those seldom copied back."""
     n, seldom = block_plan.lines_per_block, away or allocate
 
     def results() -> dict[str, np.ndarray]:
@@ -186,20 +186,7 @@ def put(
     residual: np.ndarray,
     length: np.ndarray,
 ) -> None:
-    """Put answers in the place of the results of some pixels.
-
-    Parameters
-    ----------
-    results : dict of arrays
-        The arrays of `unmix.devices.Line.results`.
-    solved : array (n, samples), bool
-        The pixels, m of them.
-    answer : mapping
-        ``abundances`` (m, p), and ``rmse``, ``kappa``, ``delta`` and ``steps``, (m,) each or one number.
-    residual : array (m, L)
-    length : array (m,)
-        The root mean square of the values that ``rmse`` is of.
-    """
+    """Write answers (m, ...) and residuals (m, L) to the results of the m pixels ``solved``, bool (n, samples)."""
     line, sample = np.nonzero(solved)
     results["abundance"][line, :, sample] = answer["abundances"]
     for name in ("rmse", "kappa", "delta", "steps"):
@@ -210,7 +197,7 @@ def put(
 
 
 def forget(results: dict[str, np.ndarray], lost: np.ndarray) -> None:
-    """Take the results of some pixels (n, samples), bool, back."""
+    """Reset the results of some pixels, bool (n, samples), to nodata."""
     line, sample = np.nonzero(lost)
     for name in ("rmse", "kappa", "delta", "steps"):
         results[name][lost] = NODATA

@@ -9,11 +9,7 @@ from .scan import Gpu
 
 
 def count_endmembers(scene: Scene, budget: int, threads: int | None = None) -> Counts:
-    """Estimate the number of endmembers by all criteria, in one pass over the scene, and a sample of its pixels.
-
-    ``budget`` is bytes of memory for blocks and intermediate results. `CubeError` if no pixel is valid, or the valid
-    ones have no signal.
-    """
+    """Estimate the number of endmembers by all criteria, in one pass over the scene; ``budget`` is bytes of memory."""
     moments = signal_of(scene, budget, threads)
     return counts_of(Passes([scene], budget, threads or cores()), moments)
 

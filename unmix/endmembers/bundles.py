@@ -1,4 +1,4 @@
-"""Bundles: several spectra of each material, from parts of a scene, and how surely each material is found (Somers et al. 2012)."""
+"""Bundles: several spectra of each material from parts of a scene, and how often each is found (Somers et al. 2012)."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -59,29 +59,19 @@ class Bundles:
 
 
 def bundles(moments: Moments, p: int, seed: int, budget: int, passes: Passes, subsets: int) -> Bundles | list[int]:
-    """Find the largest simplex of a scene and of each of its parts; the arguments are those of
-    `unmix.endmembers.nfindr.nfindr`.
-
-    A part is every ``subsets``-th pixel: the scene again, with other pixels. All are in the components of the whole
-    scene. A list of pixels where there are fewer distinct spectra than p.
-    """
+    """Find the largest simplices of a scene and its parts, with the arguments of `nfindr`; pixels if there is none."""
     begin = spanning_and_seeded(p, seed)
     with components(moments, p, budget, passes) as (points, constant):
         whole = exchanged_from(points, constant, p, begin)
         if not isinstance(whole, Simplex):
             return whole
+        # A part is every n-th pixel, in the components of the whole scene.
         found = [exchanged_from(EveryOther(points, k, subsets), constant, p, begin) for k in range(subsets)]
         return Bundles(whole, [one.places if isinstance(one, Simplex) else [] for one in found])
 
 
 def grouped(whole: np.ndarray, parts: list[np.ndarray]) -> tuple[list[list[tuple[int, int]]], list[dict[str, Any]]]:
-    """Assign the spectra of parts (L, p) to those of the whole scene (L, p), one to one, so that the sum of their
-    angles is least.
-
-    Return for each endmember the part and the column of those that belong to it; and ``found``, the share of the parts
-    that found it, with ``angle``, the median angle (degrees) of theirs to it. Found is what is nearer to it than half
-    of its own angle to the nearest other endmember.
-    """
+    """Assign spectra of parts (L, p) to the whole scene's; return (part, column) pairs and how often each was found."""
     from scipy.optimize import linear_sum_assignment
 
     p = whole.shape[1]
@@ -95,6 +85,7 @@ def grouped(whole: np.ndarray, parts: list[np.ndarray]) -> tuple[list[list[tuple
             groups[k].append((number, int(j)))
             angles[k].append(float(table[k, j]))
     limits = FOUND * apart.min(axis=1)
+    # ``found`` is the share of parts that found it, ``angle`` the median angle of theirs to it in degrees.
     consensus = [
         {"found": float(np.mean([angle < limits[k] for angle in some])), "angle": float(np.degrees(np.median(some)))}
         if some

@@ -59,7 +59,7 @@ class Cloud:
         return np.asarray(self.valid_rows @ axes - self.moments.mean @ axes)
 
     def corners(self, p: int) -> list[list[int]]:
-        """Return the rows that SPA picks in their p − 1 principal components, and those to which exchanges lead from there."""
+        """Return the rows that SPA picks in p − 1 principal components, and the rows that exchanges lead to."""
         if p == 1:
             return [[int(np.argmax(np.square(self.rows).sum(axis=1)))]]
         power, vectors = self.axes

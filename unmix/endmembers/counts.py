@@ -28,7 +28,7 @@ FEWEST_PAIRS, PAIRS_A_BAND = 50, 4
 
 
 def noise_regression(second: np.ndarray) -> np.ndarray:
-    """Return the coefficients (L, L) of the regression of each band, a column, on all others, from the second moment (L, L)."""
+    """Return coefficients (L, L): column j regresses band j on all others, from the second moment (L, L)."""
     L = len(second)
     inverse = np.linalg.inv(second + REGRESSION_RIDGE * np.trace(second) / L * np.eye(L))
     # Column i of the inverse, divided by its diagonal entry and negated, is the regression of band i on the others.
@@ -38,27 +38,19 @@ def noise_regression(second: np.ndarray) -> np.ndarray:
 
 
 def hysime(moments: Moments) -> int:
-    """Count as HySime does (Bioucas-Dias and Nascimento 2008): the dimensions that carry more signal than noise, by
-    regression.
-
-    With noise ``n = y − Bᵀy`` from the regressions B, signal ``x = Bᵀy``, and the eigenvectors of the signal's second
-    moment, a direction counts where its power in y is more than twice its power in n (eq. 26 of the paper); one at
-    least.
-    """
+    """Count the dimensions with more signal than noise by regression: HySime (Bioucas-Dias and Nascimento 2008)."""
     second = moments.second
     L = len(second)
     if L == 1:
         return 1
+    # Noise is y − Bᵀy, signal Bᵀy (eq. 26 of the paper).
     B = noise_regression(second)
     residual = np.eye(L) - B
     return directions_above(second, B.T @ second @ B, np.diag(np.diag(residual.T @ second @ residual)))
 
 
 def directions_above(second: np.ndarray, signal: np.ndarray, noise: np.ndarray) -> int:
-    """Return how many eigenvectors of the signal's second moment have more than twice the power of noise; at least 1.
-
-    All are second moments (L, L): of the pixels, and of the signal and the noise in them.
-    """
+    """Count eigenvectors of ``signal`` with more than twice the noise; at least 1. All are second moments (L, L)."""
     L = len(second)
     _, vectors = np.linalg.eigh(signal)
     noise = noise + np.trace(signal) / L / 1e5 * np.eye(L)  # as in the authors' code: a floor for noise-free data
@@ -68,15 +60,13 @@ def directions_above(second: np.ndarray, signal: np.ndarray, noise: np.ndarray) 
 
 
 def noise_power(moments: Moments) -> dict[str, float | None]:
-    """Return the sum over the bands of the variance of noise, by two estimates; each errs on its own side.
-
-    ``regression`` is what other bands do not predict; too small where bands share noise. ``spatial`` is what
-    neighbouring pixels do not share; too large by their texture; None with too few pairs of them.
-    """
+    """Return two estimates of the noise variance, summed over the bands; None where one cannot be made."""
     L = len(moments.mean)
     residual = np.eye(L) - noise_regression(moments.second)
+    # Noise that other bands do not predict: too small where bands share noise.
     # Of pixels that are alike rounding leaves less than nothing.
     regression = max(0.0, float((residual * (moments.second @ residual)).sum())) if L > 1 else None
+    # Noise that neighbouring pixels do not share: too large by their texture.
     spatial = float(np.trace(moments.differences)) if moments.pairs >= FEWEST_PAIRS else None
     return {"regression": regression, "spatial": spatial}
 
@@ -90,17 +80,13 @@ def hysime_spatial(moments: Moments) -> int | None:
 
 
 def noise_fractions(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
-    """Return the minimum noise fractions (Green et al. 1988): what variance they have over that of their noise, and
-    their axes.
-
-    The ratios (L,), the largest first, are 1 for a component of noise alone; the correlation of neighbours in a
-    component is ``1 - 1 / ratio``. A column of W (L, L) for each: ``Wᵀ(y − mean)`` has noise of variance 1 (but for the
-    ridge), and its largest entry is positive.
-    """
+    """Return the variance ratios (L,), largest first, and axes (L, L) of MNF components (Green et al. 1988)."""
     floor = floor_of(moments)
     values, vectors = np.linalg.eigh(moments.differences + floor)
     whitener = vectors / np.sqrt(np.maximum(values, np.finfo(float).tiny))
     ratios, axes = np.linalg.eigh(whitener.T @ (moments.covariance + floor) @ whitener)
+    # Wᵀ(y − mean) has noise of variance 1, but for the ridge; a ratio of 1 is noise alone, and neighbours correlate by
+    # 1 − 1 / ratio.
     W = whitener @ axes[:, ::-1]
     return ratios[::-1], with_positive_peaks(W)
 
@@ -168,19 +154,15 @@ class Counts:
 
     @property
     def auto(self) -> int:
-        """The number that is taken where none is given.
-
-        That of the plane, where brightness does not vary. Else that on which the cone and spatial noise agree; or
-        between them, by the misfit: the cone misses edges in noise, and variability adds dimensions. Where neighbours
-        are no more alike than other pixels, it is HySime's, or what spatial noise says, if that is less.
-        """
+        """The number that is taken where none is given."""
         if (plane := self.by.get("plane")) is not None:
             return plane
         plain, edges, spatial = self.by["hysime"] or 1, self.edges, self.by["hysime-spatial"]
         if spatial is None:
             return plain
-        if edges is None or self.misfit is None:
+        if edges is None or self.misfit is None:  # neighbours are no more alike than other pixels
             return plain if agree(plain, spatial) else min(plain, spatial)
+        # The cone misses edges in noise, and variability adds dimensions.
         if edges >= spatial:
             return spatial
         mean = PER_DIMENSION * (edges + spatial) + PER_MISFIT * math.log(max(self.misfit, LEAST_MISFIT)) + MORE

@@ -69,7 +69,7 @@ class Directions:
 
 
 def sampled_directions(passes: Passes) -> Directions:
-    """Return the valid pixels of all scenes, or evenly spread ones if there are more than `MOST_PIXELS`, in the order of the files."""
+    """Return the valid pixels of all scenes, or about `MOST_PIXELS` evenly spread ones, in the order of the files."""
     parts = [part for first, scene in passes.begun() for part in stretches(first, scene, passes.pixels)]
     places, Y, follows = (np.ascontiguousarray(np.concatenate(some)) for some in zip(*parts))
     with np.errstate(over="ignore"):
@@ -82,8 +82,7 @@ def sampled_directions(passes: Passes) -> Directions:
 
 
 def stretches(first: int, scene: Scene, pixels: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield stretches of neighbours of a scene whose first pixel has the number ``first``: places, spectra, and whether
-    each follows."""
+    """Yield places, spectra (n, L) and ``follows`` of neighbouring pixels; a scene's first pixel is ``first``."""
     cube = scene.cube
     if pixels <= MOST_PIXELS:
         for some, raw in read_blocks(cube, cut(cube, WHOLE)):
@@ -115,12 +114,7 @@ def stretches(first: int, scene: Scene, pixels: int) -> Iterator[tuple[np.ndarra
 
 
 def noise_of_directions(sample: Directions) -> np.ndarray:
-    """Return the variance of the noise of each direction, (n,): ``a + b / |y|²``, fitted to the differences of
-    neighbours.
-
-    In classes of equal numbers of pairs, from dark to bright, the median of ``|u − v|² / 2`` is taken, and a, b ≥ 0 are
-    fitted with equal weight to each class. Edges of materials are few among neighbours, and do not move a median.
-    """
+    """Return each direction's noise variance (n,), ``a + b / |y|²``, fitted to the differences of neighbours."""
     pairs = np.flatnonzero(sample.follows)
     if len(pairs) < FEWEST_PAIRS:
         return np.ones(len(sample.lengths))
@@ -128,6 +122,7 @@ def noise_of_directions(sample: Directions) -> np.ndarray:
     differences = 0.5 * np.concatenate(squares)[pairs - 1]
     darker = np.minimum(sample.lengths[pairs], sample.lengths[pairs - 1])
     classes = np.array_split(np.argsort(darker, kind="stable"), BRIGHTNESSES)
+    # Edges of materials are few among neighbours, and do not move a median.
     medians = np.array([max(float(np.median(differences[some])), LEAST_NOISE) for some in classes])
     inverse = np.array([float(np.median(darker[some])) ** -2.0 for some in classes])
     size = float(inverse.max())
@@ -136,17 +131,14 @@ def noise_of_directions(sample: Directions) -> np.ndarray:
 
 
 def two_amounts(X: np.ndarray) -> tuple[float, float]:
-    """Return the amounts, at least 0, of two columns of positive numbers X (n, 2) whose sum is nearest to 1; 1 and 0 if
-    they are alike.
-
-    With columns of positive numbers one alone has an amount above 0, so there is no fourth case.
-    """
+    """Return the amounts ≥ 0 of two positive columns X (n, 2) whose sum is nearest to 1; 1 and 0 if they are alike."""
     basis, W = np.linalg.qr(X)
     if not np.linalg.cond(W) < 1e12:
         return 1.0, 0.0
     both = np.linalg.solve(W, basis.sum(axis=0))
     if both.min() >= 0:
         return float(both[0]), float(both[1])
+    # Of columns of positive numbers one alone has an amount above 0, so there is no fourth case.
     sums, squares = X.sum(axis=0), np.square(X).sum(axis=0)
     alone = sums / squares
     return (float(alone[0]), 0.0) if sums[0] * alone[0] >= sums[1] * alone[1] else (0.0, float(alone[1]))
@@ -182,7 +174,7 @@ def noise_between(sample: Directions, roots: np.ndarray) -> np.ndarray:
 
 
 def signal_axes(sample: Directions, weights: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return how neighbours differ, (L, L), and the p strongest eigenvectors (L, p) of how directions differ beside it."""
+    """Return the covariance (L, L) of neighbours' differences, and p directions (L, p) with most signal beside it."""
     U, L = sample.units, sample.spectra.shape[1]
     roots = np.sqrt(weights)
     parts = (slice(first, first + TOGETHER) for first in range(0, len(U), TOGETHER))

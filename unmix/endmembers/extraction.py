@@ -1,4 +1,4 @@
-"""Extract endmembers from the pixels of scenes, by name of the algorithm, as spectra with their places and their quality."""
+"""Extract endmembers from the pixels of scenes by an algorithm's name, with their places and quality."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -62,7 +62,7 @@ MOST_ENDMEMBERS_COUNTED = 30
 
 
 class Begun(NamedTuple):
-    """The input of an extraction: pixels, their moments, number of endmembers, the counts it comes from, the outliers' record."""
+    """The input of an extraction: passes, moments, number of endmembers, its counts, and the record of outliers."""
 
     passes: Passes
     moments: Moments
@@ -113,7 +113,7 @@ class Begun(NamedTuple):
     def library(
         self, matrix: np.ndarray, source: str, places: Sequence[int] | None, quality: dict[str, Any], **others: Any
     ) -> Endmembers:
-        """Return spectra (L, p) as endmembers, from the pixels at ``places``, if they are pixels; ``others`` are more fields."""
+        """Return spectra (L, p) as endmembers; ``places`` are their pixels, if any, ``others`` further fields."""
         passes, scenes = self.passes, self.passes.scenes
         fields: dict[str, Any] = {
             "names": tuple(f"endmember {j + 1}" for j in range(matrix.shape[1])),
@@ -139,37 +139,7 @@ class Begun(NamedTuple):
 def extract_from(
     scenes: Sequence[Scene], how: Extraction, budget: int, threads: int | None = None, gpu: Gpu | None = None
 ) -> tuple[Endmembers, int]:
-    """Extract one set of endmembers of all scenes: pixels of them, as they are stored and scaled.
-
-    The published algorithms return the pixel projected to the signal subspace. The pixel itself is returned here: it
-    exists in the scene, and its bytes do not depend on the eigensolver.
-
-    Parameters
-    ----------
-    scenes : sequence of Scene
-        On the same bands.
-    how : Extraction
-    budget, threads
-        As in `count_endmembers`.
-    gpu : Gpu, optional
-        Where scenes are summed and projected, if that pays: to the same bits.
-
-    Returns
-    -------
-    Endmembers
-        With a matrix (L, p), float64, and the line and sample of each, and the scene where there are several.
-    passes : int
-        How many times the files were read.
-
-    Raises
-    ------
-    MethodError
-        If the algorithm is unknown, options do not fit it, or the count is larger than the number of bands or valid
-        pixels.
-    CubeError
-        If no pixel is valid, there are too few distinct spectra, there is no room for scratch files, or scenes are in
-        different units.
-    """
+    """Extract endmembers (L, p) from scenes on the same bands; return them and the number of passes over the files."""
     extract, smooth, seed = str(how.extract), how.smooth, how.seed
     begun = Begun.of(
         scenes, how, "smooth" if smooth else "extract" if extract == "sisal" else None, budget, threads, gpu
@@ -185,6 +155,8 @@ def extract_from(
     # One pixel may hold most of two means, which are distinct.
     if of_pixels is not None and not hasattr(found, "spectra") and len(set(of_pixels)) < begun.p:
         raise begun.too_few(len(set(of_pixels)), f" by {extract}")
+    # The published algorithms return the pixel projected to the signal subspace. The pixel itself exists in the scene,
+    # and its bytes do not depend on the eigensolver.
     matrix, about, words = described(found, passes)
     source = f"{extract}{'' if chosen is None else f': {chosen.best.name}'}"
     source += f" (seed {seed})" if extract in SEEDED else ""
@@ -196,7 +168,7 @@ def extract_from(
 def described(
     found: "Simplex | Enclosing | Likely | Means | list[int]", passes: Passes
 ) -> tuple[np.ndarray, dict[str, Any] | None, str]:
-    """Return the spectra (L, p) that an algorithm found, their entry in ``run.json``, and what the name of their source says more."""
+    """Return an algorithm's spectra (L, p), their entry in ``run.json``, and words to add to their source."""
     if isinstance(found, list):
         return spectra_of(passes, found), None, ""
     if isinstance(found, Simplex) and found.purest:
@@ -213,10 +185,7 @@ def described(
 
 
 def counts_of(passes: Passes, scene_moments: Moments, counts: Counts | None = None) -> Counts:
-    """Count the endmembers of scenes by all criteria; a sample of their pixels is read.
-
-    ``counts`` are those by the moments, where they are known.
-    """
+    """Count endmembers by all criteria from a sample of pixels; ``counts`` are the counts by moments, where known."""
     counts = counts or Counts.of(scene_moments)
     if counts.by["plane"] is not None:
         return Counts(counts.by | {"cone": None})
@@ -229,30 +198,7 @@ def counts_of(passes: Passes, scene_moments: Moments, counts: Counts | None = No
 def extract_bundles(
     scenes: Sequence[Scene], how: Extraction, subsets: int, budget: int, threads: int | None = None
 ) -> tuple[Endmembers, int]:
-    """Extract several spectra of each material: N-FINDR's pixels of the scene, and of each of some parts of it.
-
-    Parameters
-    ----------
-    scenes, how, budget, threads
-        As in `extract_from`; of ``how`` count, outliers and seed.
-    subsets : int
-        Number of parts, each of every ``subsets``-th pixel.
-
-    Returns
-    -------
-    Endmembers
-        Each pixel once, with the material as its class: first those of the whole scene, "endmember 1" and so on, each
-        followed by those of the parts that belong to it by their angles, "endmember 1.1" and so on. ``quality["each"]``
-        has for each material also ``found``, the share of the parts in which it was found, and ``spread``, the median
-        angle in degrees.
-    passes : int
-        How many times the files were read.
-
-    Raises
-    ------
-    MethodError, CubeError
-        As `extract_from`; and where there are fewer valid pixels than the parts need.
-    """
+    """Extract N-FINDR's pixels of a scene and of ``subsets`` parts of it; return them and the number of passes."""
     begun = Begun.of(scenes, how, "subsets", budget, threads)
     passes, p, pixels = begun.passes, begun.p, begun.moments.pixels
     if not 2 <= subsets <= MOST_SUBSETS or subsets * p > pixels:
@@ -264,6 +210,7 @@ def extract_bundles(
     parts = [places for places in found.parts if len(places) == p]
     groups, consensus = grouped(whole, [spectra_of(passes, places) for places in parts])
     quality = quality_of(whole)
+    # ``found`` is the share of parts that found the material, ``spread`` the median angle in degrees.
     for one, said in zip(quality["each"], consensus):
         one |= {"found": said["found"] * len(parts) / subsets, "spread": said["angle"]}
     names, kinds, places = [], [], []
@@ -327,7 +274,7 @@ def refuse_extraction(how: Extraction) -> None:
 
 
 def refuse_count(p: int, needs_simplex: str | None, smooth: int, scene_moments: Moments) -> None:
-    """Raise `MethodError` if bands or pixels are too few for ``p`` endmembers, or an option needs a simplex and ``p`` is 1."""
+    """Raise `MethodError` where p is above the bands or pixels, or is 1 though an option needs a simplex."""
     L, pixels = len(scene_moments.mean), scene_moments.pixels
     if not 1 <= p <= min(L, pixels):
         raise MethodError(f"`count` {p}: must be from 1 to {min(L, pixels)} (bands and valid pixels in use)")
@@ -338,7 +285,7 @@ def refuse_count(p: int, needs_simplex: str | None, smooth: int, scene_moments: 
 
 
 def capped(name: str, counts: Counts) -> int:
-    """Return the count of scenes, at most `MOST_ENDMEMBERS_COUNTED`, and log it; ``name`` is what the message begins with."""
+    """Return the count, at most `MOST_ENDMEMBERS_COUNTED`, and log it; the message begins with ``name``."""
     taken = min(counts.auto, MOST_ENDMEMBERS_COUNTED)
     if counts.auto > MOST_ENDMEMBERS_COUNTED:
         log.warning(

@@ -91,7 +91,7 @@ class Weighed:
 
 
 class Tiles(NamedTuple):
-    """`Weighed` in vectors of `WIDE` directions: p rows, or one, for each vector; the last repeats its last direction, weight 0."""
+    """`Weighed` in vectors of `WIDE` directions; the last vector repeats its last direction with weight 0."""
 
     T: Any  # (tiles p, width)
     outside: Any  # (tiles, width)
@@ -172,10 +172,7 @@ def inverted(M, work, out):
 
 @compiled
 def inverse_of_first(p, M, wants_log, work, out):
-    """Fill ``out`` with the inverse of M's first p rows and columns, by Gauss and Jordan with pivots.
-
-    Return log|det M| where it is wanted, which takes half the time; −∞ where there is no inverse.
-    """
+    """Fill ``out`` with the inverse of M's first p rows and columns; return log|det M| if wanted, −∞ if singular."""
     total = 0.0
     for i in range(p):
         for j in range(p):
@@ -190,7 +187,7 @@ def inverse_of_first(p, M, wants_log, work, out):
         if not abs(pivot) > 0.0:
             out[0, 0] = np.nan
             return -np.inf
-        if wants_log:
+        if wants_log:  # the logarithm takes half of the time
             total += np.log(abs(pivot))
         share = 1.0 / pivot
         for j in range(p):
@@ -250,15 +247,13 @@ def edges_in(room, W):
 
 @compiled
 def as_before(room, out, row):
-    """Write the amounts of a vector from ``room.lanes.F``, which is WᵀT, with zeros where those before have them.
-
-    Return where that is wrong: where an amount is negative, or the distance falls with one that is 0. Lanes with the
-    same zeros are served together: directions are best sorted by them.
-    """
+    """Write a vector's amounts, from ``lanes.F`` (WᵀT), with the zeros of ``out``; return the lanes that are wrong."""
     before = room.before
     for j in range(room.gram.shape[0]):
         store(before, j, load(out, row + j))
     F, G, p, zero, one = room.lanes.F, room.gram, room.gram.shape[0], broadcast(0.0), broadcast(1.0)
+    # Lanes with the same zeros are served together, so directions are best sorted by them. A lane is wrong where an
+    # amount is negative, or where the distance falls with an amount that is 0.
     used, left, wrong = room.used, ALL_LANES, 0
     while left != 0:
         s, k, is_last, differs = first_of(left), 0, True, zero
@@ -303,11 +298,7 @@ def as_before(room, out, row):
 
 @compiled
 def amounts_in(room, W, T, known, out):
-    """Fill ``out`` with the amounts, at least 0, of the edges W (p, p) that come nearest to each direction of T; both
-    are `tiled`.
-
-    With ``known`` it has those of edges like these, which are likely to be zero at the same places.
-    """
+    """Fill ``out`` with the amounts ≥ 0 of edges W (p, p) nearest to each direction of T; ``out`` and T are `tiled`."""
     lanes, rows, p = room.lanes, room.rows, W.shape[0]
     width = lanes.Y.shape[1]
     edges_in(room, W)
@@ -316,7 +307,7 @@ def amounts_in(room, W, T, known, out):
         for j in range(p):
             store(lanes.Y, j, load(T, tile * p + j))
         which = ALL_LANES
-        if known:
+        if known:  # ``out`` has amounts of edges like these, likely with the same zeros
             _product(room.edges.E, lanes.Y, lanes.F)
             which = as_before(room, out, tile * p)
         while which != 0:
@@ -334,10 +325,7 @@ def amounts_in(room, W, T, known, out):
 
 @compiled
 def fit_in(room, data, known, one):
-    """Make the edges ``one.W`` (p, p) as long as 1, and fill the rest of ``one`` with how the directions lie to them.
-
-    For ``known`` amounts see `amounts_in`.
-    """
+    """Scale the edges ``one.W`` (p, p) to length 1 and fill the rest of ``one``; see `amounts_in` for ``known``."""
     W, A = one.W, one.A
     p = W.shape[0]
     for j in range(p):
@@ -394,13 +382,13 @@ def room_of_results(data: Tiles, W: np.ndarray) -> Fit:
 
 
 def by_edges(A: np.ndarray) -> np.ndarray:
-    """Return an order in which directions that use the same edges, by their amounts A (n, p), follow each other; see `as_before`."""
+    """Return an order that groups directions with the same edges, by their amounts A (n, p); see `as_before`."""
     order: np.ndarray = np.argsort((A > 0.0) @ np.exp2(-np.arange(A.shape[1])), kind="stable")
     return order
 
 
 def fitted(data: Weighed, W: np.ndarray, before: np.ndarray | None = None) -> Fitted:
-    """Return how directions lie to the cone with these edges; ``before`` are amounts (n, p) of edges like these, if there are any."""
+    """Return the fit of directions to the cone of edges W (p, p); ``before`` are amounts (n, p) of similar edges."""
     one = room_of_results(data.tiles, W)
     if before is not None:
         one.A[:] = tiled(before)

@@ -1,5 +1,4 @@
-"""N-FINDR (Winter 1999): pick the pixels whose simplex has the largest volume, and prove that no exchange of one of
-them enlarges it.
+"""N-FINDR (Winter 1999): pick the pixels whose simplex is the largest, so that no exchange of one enlarges it.
 
 With p − 1 principal components z of a pixel, ``h = (1, z)`` and ``M`` the matrix of the h of p pixels, exchanging pixel
 k for pixel n multiplies the volume of their simplex by ``|(M⁻¹ h_n)_k|``. The largest of these ratios over all k and n
@@ -74,7 +73,7 @@ class Simplex:
 
 @contextlib.contextmanager
 def components(moments: Moments, p: int, budget: int, passes: Passes) -> Iterator[tuple[Points, float]]:
-    """Yield the p − 1 principal components of all pixels, NaN where masked, and their root mean square; a pass over the files."""
+    """Yield p − 1 principal components of all pixels, NaN where masked, and their RMS length; a pass over the files."""
     with passes.points([view_of(moments, p - 1)], budget) as (points,):
         yield points, size_of(moments, p - 1)
 
@@ -86,7 +85,7 @@ def size_of(moments: Moments, d: int) -> float:
 
 
 def successive(points: Points, constant: float, p: int) -> list[int]:
-    """Pick p pixels in the components as `unmix.endmembers.spa` does, each the farthest from the span of those before."""
+    """Pick p pixels by SPA in the components, each the farthest from the span of the pixels before."""
     Q = np.zeros((0, points.d + 1))
     picked: list[int] = []
     for _ in range(p):
@@ -109,15 +108,12 @@ def matrix_of(points: Points, places: list[int]) -> np.ndarray:
 
 
 def best_exchanges(points: Points, M: np.ndarray) -> tuple[list[int], list[float]]:
-    """Return for each pixel of a simplex the one that enlarges it most in its place, and the ratios of the volumes.
-
-    One pass over the points, since they may be many, or in a file.
-    """
+    """Return for each corner the pixel that enlarges the simplex most in its place, and the ratios of the volumes."""
     return points.farthest_each(columns_of(np.linalg.inv(M)))
 
 
 def exchanged(points: Points, places: list[int]) -> Simplex | None:
-    """Exchange pixels, one endmember after the other, as long as that enlarges the simplex; None if it has no volume to begin with."""
+    """Exchange pixels, one corner after the other, while that enlarges the simplex; None if it has no volume."""
     places, exchanges, k, refused = list(places), 0, 0, 0
     M = matrix_of(points, places)
     sign, log_volume = np.linalg.slogdet(M)
@@ -140,13 +136,13 @@ def exchanged(points: Points, places: list[int]) -> Simplex | None:
 
 
 def purest(points: Points, simplex: Simplex, count: int) -> Simplex:
-    """Return the simplex with the ``count`` pixels that have the largest coordinate of each corner, the first of equal ones."""
+    """Return the simplex with ``purest``, the ``count`` pixels with the largest coordinate of each corner."""
     inverse = np.linalg.inv(matrix_of(points, simplex.places))
     return replace(simplex, purest=points.largest_along(columns_of(inverse), count))
 
 
 def refined(points: Points, starts: list[list[int]]) -> Simplex | None:
-    """Return the largest simplex that exchanges lead to from these sets of pixels, the first of equal ones (but for rounding)."""
+    """Return the largest simplex that exchanges from these sets of pixels lead to, the first of equal ones."""
     found = [simplex for simplex in (exchanged(points, start) for start in starts) if simplex is not None]
     if not found:
         return None
@@ -156,7 +152,7 @@ def refined(points: Points, starts: list[list[int]]) -> Simplex | None:
 
 
 def spanning_and_seeded(p: int, seed: int) -> Begin:
-    """Begin from the pixels of SPA and, above `ONE_START` endmembers, from those of VCA with `RESTARTS` seeds from ``seed`` on."""
+    """Begin from SPA's pixels and, above `ONE_START` endmembers, from VCA's with `RESTARTS` seeds from ``seed`` on."""
     seeds = [(seed + k) % SEEDS for k in range(RESTARTS if p > ONE_START else 0)]
     return lambda points, constant, spanning: [spanning, *(corners(points, constant, p, each) for each in seeds)]
 
@@ -170,11 +166,7 @@ def exchanged_from(points: Points, constant: float, p: int, begin: Begin) -> Sim
 
 
 def largest_simplex(moments: Moments, points: Points, p: int, smooth: int, begin: Begin) -> Simplex | list[int]:
-    """Return the simplex that exchanges lead to from the sets of pixels that ``begin`` returns, or else from those of
-    SPA.
-
-    ``points`` are the p − 1 components of all pixels. A list of fewer pixels than p where no more span anything.
-    """
+    """Return the simplex that exchanges from the sets of ``begin`` lead to, and its use; pixels if there is none."""
     found = exchanged_from(points, size_of(moments, p - 1), p, begin)
     if not isinstance(found, Simplex):
         return found
@@ -183,11 +175,7 @@ def largest_simplex(moments: Moments, points: Points, p: int, smooth: int, begin
 
 
 def nfindr(moments: Moments, p: int, seed: int, budget: int, passes: Passes, smooth: int = 0) -> Simplex | list[int]:
-    """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`.
-
-    ``smooth`` is how many pixels near each corner are wanted. A list where there is no simplex to enlarge: one
-    endmember, or fewer distinct spectra than p.
-    """
+    """Pick p pixels, with the arguments of `vca`, and ``smooth`` pixels near each corner; a list without a simplex."""
     if p == 1:
         return vca(moments, p, seed, budget, passes)
     with components(moments, p, budget, passes) as (points, _):
@@ -197,12 +185,10 @@ def nfindr(moments: Moments, p: int, seed: int, budget: int, passes: Passes, smo
 def refined_vca(
     moments: Moments, p: int, seed: int, budget: int, passes: Passes, smooth: int = 0
 ) -> Simplex | list[int]:
-    """Pick p pixels by VCA, and exchange them until no exchange of one enlarges their simplex; see `nfindr`.
-
-    One pass makes what VCA sees and the components, which are the same where the scene is noisy.
-    """
+    """Pick p pixels by VCA, and exchange them until no exchange of one enlarges their simplex; see `nfindr`."""
     if p == 1:
         return vca(moments, p, seed, budget, passes)
+    # One pass makes both views, which are the same where the scene is noisy.
     own = Corners.of(moments, p)
     with passes.points([view_of(moments, p - 1)] + ([] if own.is_centred else [own.view]), budget) as views:
         picked = own.picked(views[-1], p, seed)

@@ -1,5 +1,4 @@
-"""Leave out pixels that are far from all others: a hot pixel spans a component of its own, and every extraction picks
-it.
+"""Leave out pixels that are far from all others: every extraction would pick a hot pixel as an endmember.
 
 The distance of a pixel y is that of the RX detector (Reed and Yu 1990), ``√((y − m)ᵀ C⁻¹ (y − m) / d)``, with mean m
 and covariance C of the *other* pixels, and d the rank of C, mostly L: with its own share in C a hot pixel would hide
@@ -46,12 +45,7 @@ class Without(Window):
 
 
 def distances(Z: np.ndarray, pixels: int) -> np.ndarray:
-    """Return the distances (n,) of pixels from all others; infinite for the only pixel in some direction, NaN where
-    masked.
-
-    Z (n, d) are some, centred and whitened by mean and covariance of all; ``pixels`` is how many valid ones there are,
-    at least 3.
-    """
+    """Return distances (n,) of pixels from all others, NaN if masked; Z (n, d) is whitened, ``pixels`` are valid."""
     # Taking a pixel out moves the mean to its other side, and its share out of the covariance (Sherman and Morrison).
     share = np.square(Z).sum(axis=1) / (pixels - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -60,7 +54,7 @@ def distances(Z: np.ndarray, pixels: int) -> np.ndarray:
 
 
 def whitening(moments: Moments) -> np.ndarray:
-    """Return the matrix (L, d) that makes the covariance of all pixels the identity, without directions that have no variance."""
+    """Return the matrix (L, d) that makes the pixels' covariance the identity, without directions of no variance."""
     values, vectors = moments.axes
     some = values > moments.floor(VARIANCE_ROUNDING)
     return np.ascontiguousarray(vectors[:, some] / np.sqrt(values[some]))
@@ -69,13 +63,7 @@ def whitening(moments: Moments) -> np.ndarray:
 def without_outliers(
     scenes: Sequence[Scene], moments: Moments, limit: float, budget: int, threads: int
 ) -> tuple[list[Scene], dict[str, Any]]:
-    """Return scenes without the pixels at a distance above ``limit``, in one pass over them, and what is recorded of
-    these.
-
-    ``moments`` are those of all the scenes. The record has the ``limit``; ``pixels``, how many are left out;
-    ``places``, the first 100 as (line, sample), with the number of their scene before it where there are several.
-    `CubeError` where more than a tenth of the pixels is beyond the limit, or there are too few to tell.
-    """
+    """Return scenes without the pixels at a distance above ``limit``, and the record of them; reads the files once."""
     W, passes, found = whitening(moments), Passes(scenes, budget, threads), []
     if moments.pixels < max(3, 2 * W.shape[1]):
         raise CubeError(
@@ -100,6 +88,7 @@ def without_outliers(
         for first, scene in passes.begun()
         for own in [far[(far >= first) & (far < first + scene.pixels)]]
     ]
+    # (line, sample), with the number of the scene before it where there are several
     places = passes.positions(far[:PLACES].tolist())
     if len(scenes) > 1:
         places = [[passes.locate(int(n))[0], *place] for n, place in zip(far, places)]

@@ -81,17 +81,14 @@ class Passes:
         return listed
 
     def project(self, U: np.ndarray, mean: np.ndarray, visit: Visit) -> None:
-        """Pass ``Uᵀ(y − mean)`` of all pixels to ``visit``, block by block in order; see `unmix.endmembers.scan.projections`."""
+        """Pass ``Uᵀ(y − mean)`` of all pixels to ``visit``, in blocks in the order of the files; see `projections`."""
         self.made += 1
         for first, scene in self.begun():
             projections(scene.less(mean), self.budget, self.threads, U, np.zeros(U.shape[1]), after(first, visit))
 
     @contextlib.contextmanager
     def points(self, views: Sequence[View], budget: int) -> Iterator[list[Points]]:
-        """Yield all pixels in each of some views, NaN where masked, from one pass; ``budget`` is bytes for all of them.
-
-        They are closed at the end. `OSError` if there is no room for a scratch file.
-        """
+        """Yield all pixels in some views, NaN where masked, from one pass; ``budget`` is bytes for all; closes them."""
         self.made += 1
         found = held_by(self.gpu, self.scenes, self.budget, self.threads, views, budget)
         of_views = found or []
@@ -126,7 +123,7 @@ class Passes:
         self.along(mean, np.empty(0), visit)
 
     def along(self, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
-        """Pass ``directionᵀ(y − mean)`` of all pixels to ``visit``, block by block, NaN where masked; without direction the square."""
+        """Pass ``directionᵀ(y − mean)``, or |y − mean|² without direction, of all pixels to ``visit``, in blocks."""
         self.made += 1
         for first, scene in self.begun():
             numbers(scene, self.budget, self.threads, mean, direction, after(first, visit))
@@ -155,10 +152,7 @@ def signal_of(scene: Scene, budget: int, threads: int | None) -> Moments:
 
 
 def signal_of_all(scenes: Sequence[Scene], budget: int, threads: int | None, gpu: Gpu | None = None) -> Moments:
-    """Return the moments of all pixels of some scenes on the same bands.
-
-    `CubeError` if there is no valid pixel, or no signal in them, or the scenes are in different units.
-    """
+    """Return the moments of all pixels of scenes on the same bands; `CubeError` if there is no signal in them."""
     parts = []
     for scene in scenes:
         cube = scene.cube

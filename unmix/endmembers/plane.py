@@ -53,7 +53,7 @@ class Plane:
         return max(rest, self.rounding)
 
     def excess(self, p: int) -> float:
-        """Return by how much a plane of p materials leaves more of the pixels than a subspace, in units of the noise of a dimension."""
+        """Return how much more a plane of p materials leaves than p dimensions, in units of a dimension's noise."""
         return float(self.around_mean[p - 1 :].sum() - self.around_zero[p:].sum()) / self.noise(p)
 
     def is_flat(self, p: int) -> bool:
@@ -65,11 +65,8 @@ class Plane:
         return not 2 <= self.signal < p or self.excess(self.signal) <= 1.0 + self.edge
 
     def count(self, most: int, spatial: int = 0) -> int | None:
-        """Count the materials of a scene whose brightness does not vary, at most ``most``: its dimensions with signal;
-        else None.
-
-        ``spatial`` are the dimensions with more signal than neighbours differ by.
-        """
+        """Count the materials, at most ``most`` + 1, of a scene whose brightness does not vary; else None."""
+        # ``spatial`` dimensions have more signal than neighbours differ by.
         p = min(most, self.signal, len(self.around_zero) // 2)  # noise of few bands is hardly a plane's
         if p >= 2 and self.excess(p) <= FLAT:
             return p

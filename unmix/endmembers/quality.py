@@ -28,29 +28,7 @@ SHARE_BELOW_LARGEST = 0.999
 
 
 def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
-    """Return how a scene uses the corners of a simplex, from the principal components of all pixels.
-
-    Parameters
-    ----------
-    moments : Moments
-        Of the scene.
-    points : Points
-        The p − 1 components (N, p − 1), NaN where masked.
-    M : array (p, p)
-        A column (1, z) for each corner.
-
-    Returns
-    -------
-    dict
-        ``noise``: root mean square of the noise of a band, from the differences of neighbours in a line (texture makes
-        it too large). ``unexplained``: that of what the components leave of a band, over ``noise``: 1 is noise alone;
-        where it is much larger, an endmember may be missing; None without pairs of neighbours. ``outside``: share of
-        the valid pixels that are outside of the simplex by more than three deviations of their noise. ``each``: of each
-        corner ``leads``, the share of pixels with the largest coordinate of it; ``largest``, the coordinate that one
-        pixel in a thousand exceeds (near 1: some are nearly pure; to 0.001); ``beyond``, the share of pixels outside
-        past the facet that lies opposite; ``negative``, the share whose coordinate of it is below 0 (to 0.0005), as
-        their abundance would be without the constraint.
-    """
+    """Return how a scene uses the corners of a simplex, columns (1, z) of M (p, p), from its p − 1 components."""
     p, L = len(M), len(moments.mean)
     noise = float(np.sqrt(max(np.trace(moments.differences), 0.0) / L))
     U, inverse = principal_of(moments, p - 1), np.linalg.inv(M)
@@ -63,26 +41,21 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
     below = (np.cumsum(bins, axis=1) < SHARE_BELOW_LARGEST * valid).sum(axis=1)
     each = [
         {
-            "leads": int(leads[k]) / valid,
-            "largest": round(LOW + (int(below[k]) + 0.5) / PER_UNIT, 3),
-            "beyond": int(beyond[k]) / valid,
-            "negative": int(bins[k, : int(-LOW * PER_UNIT)].sum()) / valid,
+            "leads": int(leads[k]) / valid,  # share of pixels with the largest coordinate of the corner
+            "largest": round(LOW + (int(below[k]) + 0.5) / PER_UNIT, 3),  # one in 1000 exceeds it; near 1: pure
+            "beyond": int(beyond[k]) / valid,  # share of pixels outside past the opposite facet
+            "negative": int(bins[k, : int(-LOW * PER_UNIT)].sum()) / valid,  # share with it below 0
         }
         for k in range(p)
     ]
+    # Well above 1 an endmember may be missing. Texture makes ``noise`` too large; ``outside`` is by `DEVIATIONS`.
     rest = float(np.sqrt(max(moments.left_by(p - 1), 0.0) / L))
     unexplained = rest / noise if noise > 0 else None
     return {"noise": noise, "unexplained": unexplained, "outside": outside / valid, "each": each}
 
 
 def quality_of(E: np.ndarray, use: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return numbers that tell whether a set of endmembers (L, p) is good; ``use`` is that of `use_of`, where their
-    simplex is known.
-
-    Beside ``use``: ``condition``, the ratio of the largest to the smallest singular value of E, and of each endmember
-    ``nearest``, the number from 0 of the one at the least spectral angle, and ``angle``, in degrees; None where it is
-    alone.
-    """
+    """Return the condition of endmembers (L, p) and the nearest other of each, besides ``use`` (`use_of`) if known."""
     singular = np.linalg.svd(E, compute_uv=False)
     condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else None
     each = [{"nearest": j, "angle": angle} for j, angle in nearest_of(E)]
@@ -92,7 +65,7 @@ def quality_of(E: np.ndarray, use: dict[str, Any] | None = None) -> dict[str, An
 
 
 def nearest_of(E: np.ndarray) -> list[tuple[int | None, float | None]]:
-    """Return for each spectrum, a column of E (L, p), the number of the nearest other one, and their angle in degrees."""
+    """Return for each column of E (L, p) the index of the column at the smallest angle, and that angle in degrees."""
     if E.shape[1] == 1:
         return [(None, None)]
     apart = angles_between(E, E)

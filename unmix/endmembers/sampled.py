@@ -1,4 +1,4 @@
-"""A sample of a scene's directions, their weights, and the subspaces in which they are compared with cones of spectra."""
+"""A sample of a scene's directions, their weights, and the subspaces in which cones of spectra are fitted to them."""
 
 import threading
 from collections.abc import Callable
@@ -66,7 +66,7 @@ class Sampled:
 
     @cached_property
     def weights(self) -> np.ndarray:
-        """The weight of each direction, (n,), of mean 1: squared distances count by the inverse of the noise's deviation."""
+        """The weight of each direction (n,), of mean 1: the inverse of the standard deviation of its noise."""
         weights = self.noise**-0.5
         return np.asarray(weights / weights.mean() if len(weights) else weights)
 
@@ -81,11 +81,7 @@ class Sampled:
         return Cloud(self.sample.spectra, self.moments)
 
     def seen(self, p: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return orthonormal axes (L, k) along which directions differ most, beside how neighbours differ, and their
-        components (n, k).
-
-        The first axes span the subspace of as many dimensions; there are at least p, if there are as many bands.
-        """
+        """Return at least p axes (L, k) with the most signal beside noise, and the directions' components (n, k)."""
         together = min(self.sample.spectra.shape[1], max(p, AXES))
         with self.seeing:
             if together not in self.found:
@@ -101,14 +97,11 @@ class Sampled:
         return Weighed(T, outside_of(T), self.weights), axes[:, :p]
 
     def fitted(self, U: np.ndarray) -> Fitted | None:
-        """Return how directions, alike in weight, lie to the cone of spectra U (L, p) in all bands; None where these are dependent."""
+        """Return the unweighted fit of the directions to the cone of U (L, p) in all bands; None if U is dependent."""
         return fitted_in(U, self.within)
 
     def nearly_fitted(self, U: np.ndarray, before: Fitted | None = None) -> Fitted | None:
-        """Return nearly what `fitted` does, from what `seen` has of directions and of spectra, U (k, p).
-
-        ``before`` is the fit of spectra like these, if there is one.
-        """
+        """Return about `fitted`, from components (n, k) in `seen`'s axes, U (k, p); ``before`` fits similar spectra."""
         T = self.seen(U.shape[1])[1]
         return fitted_in(U, lambda basis: T @ basis, before)
 
@@ -130,10 +123,7 @@ def outside_of(T: np.ndarray) -> np.ndarray:
 
 
 def fitted_in(U: np.ndarray, within: Callable[[np.ndarray], np.ndarray], before: Fitted | None = None) -> Fitted | None:
-    """Return how directions lie to the cone of U (L, p); ``within`` returns their components in a basis (L, p).
-
-    None where spectra are dependent.
-    """
+    """Return the fit to the cone of U (L, p); ``within`` projects directions to a basis (L, p); None if dependent."""
     basis, W = np.linalg.qr(U)
     if np.linalg.cond(W) > 1e12:
         return None
@@ -172,12 +162,7 @@ class Means:
 def near_pure(
     sample: Directions, directions: np.ndarray, fractions: np.ndarray, least: float, keeps_direction: bool = False
 ) -> tuple[np.ndarray, list[list[int]]]:
-    """Return spectra (L, p) as bright as the median of the pixels with a fraction (n, p) of at least ``least``, and
-    these pixels.
-
-    A spectrum is the mean of these pixels, the purest first; or has its direction (L, p) where it keeps that, or they
-    are too few.
-    """
+    """Return spectra (L, p) of the pixels with fractions (n, p) of at least ``least``, and these, purest first."""
     spectra, purest = [], []
     for direction, share in zip(directions.T, fractions.T):
         near = np.argsort(-share, kind="stable")[: max(1, int((share >= least).sum()))]

@@ -1,11 +1,11 @@
-"""SISAL (Bioucas-Dias 2009): the smallest simplex around a scene that leaves a given share of it outside, where no
-pixel is pure.
+"""SISAL (Bioucas-Dias 2009): the smallest simplex around a scene but for a given share, where no pixel is pure.
 
 With h = (1, z), z the p − 1 principal components of a pixel, divided by their deviations, and Q the inverse of the
 matrix of the h of p corners, b = Qh are barycentric coordinates. The corners minimise
 
-    −log|det Q| + τ Σ max(−b, 0)    over all pixels and coordinates, where the columns of Q sum to those of (1, 0, …,
-    0).
+    −log|det Q| + τ Σ max(−b, 0)    over all pixels and coordinates,
+
+where the columns of Q sum to those of (1, 0, …, 0).
 
 Moving all corners from their centre at once shows that τ (1/p + |b|) sums to p − 1 over the coordinates below 0: so
 ``τ = p (p − 1) / (ν N)`` leaves ν N of them outside, but for their size.
@@ -93,11 +93,7 @@ def axes(moments: Moments, p: int) -> tuple[np.ndarray, np.ndarray]:
 
 @compiled
 def add_pixels(X, Q, smoothing, slopes, G, S):
-    """Add the smoothed ``max(−b, 0)`` of pixels, rows of X, but for NaN; return the sum.
-
-    With ``slopes``, subtract its derivatives by Q from G (p, p), and add the second ones to the lower triangles of S
-    (p, p, p). What would add less than 1e-14 of the most is left out: near the end that is nearly all.
-    """
+    """Return the sum of smoothed ``max(−b, 0)`` of rows of X; if ``slopes``, add derivatives to G and S (p, p, p)."""
     p, d, total = Q.shape[0], X.shape[1], 0.0
     square = 4.0 * smoothing * smoothing
     for n in range(X.shape[0]):
@@ -111,6 +107,7 @@ def add_pixels(X, Q, smoothing, slopes, G, S):
             # (root − b) / 2, which for a large b would be the difference of equal numbers
             below = 0.5 * square / (root + b) if b > 0.0 else 0.5 * (root - b)
             total += below
+            # Smaller derivatives are left out: near the end these are nearly all.
             if slopes and below > 1e-14 * root:
                 share = below / root
                 G[k, 0] -= share
@@ -119,6 +116,7 @@ def add_pixels(X, Q, smoothing, slopes, G, S):
                 weight = 0.5 * square / (root * root * root)
                 if weight * smoothing > 1e-14:
                     S[k, 0, 0] += weight
+                    # Of S the lower triangles alone.
                     for i in range(d):
                         part = weight * X[n, i]
                         S[k, i + 1, 0] += part
@@ -168,7 +166,7 @@ class Pixels:
         return sum(self.mapped(lambda rows: int((rows @ by_component + Q[:, 0] < limit).sum())))  # NaN is not
 
     def total(self, Q: np.ndarray, smoothing: float, slopes: bool) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return the sum of the smoothed ``max(−b, 0)``, its derivatives by Q (p, p), and the second ones by its rows (p, p, p)."""
+        """Return the sum of smoothed ``max(−b, 0)``, its gradient in Q (p, p), and a Hessian for each row (p, p, p)."""
         p, scale = len(Q), np.concatenate([[1.0], self.deviations])
         plain = np.ascontiguousarray(Q / scale)
         total, G, S = 0.0, np.zeros((p, p)), np.zeros((p, p, p))
@@ -201,14 +199,14 @@ class Pixels:
 
 
 def changes(p: int) -> np.ndarray:
-    """Return T, (p, p − 1): orthonormal columns that sum to 0, so that Q + T X has the sums of Q's columns for any X."""
+    """Return T (p, p − 1), orthonormal columns that sum to 0: Q + T X keeps the sums of Q's columns for any X."""
     return np.asarray(np.linalg.svd(np.ones((1, p)))[2][1:].T)
 
 
 def minimum(
     Q: np.ndarray, pixels: Pixels, tau: float, first: float, last: float = LAST
 ) -> tuple[np.ndarray, float, int]:
-    """Follow the minimum from the smoothing ``first`` to ``last``; return Q, the gain of another step, and the number of steps."""
+    """Follow the minimum from smoothing ``first`` to ``last``; return Q, the gain of one more step, and the steps."""
     p, steps, smoothing = len(Q), 0, first
     T = changes(p)
     while True:
@@ -226,7 +224,7 @@ def minimum(
 
 
 def newton_step(Q: np.ndarray, pixels: Pixels, tau: float, smoothing: float) -> tuple[float, np.ndarray, float]:
-    """Return the value at Q, the step of Newton's method in X (n,), and by how much it would lower a value as bent as this one."""
+    """Return the value at Q, Newton's step in X (n,), and the decrease that a convex quadratic model expects of it."""
     value, gradient, hessian = pixels.slopes(Q, tau, smoothing)
     values, vectors = np.linalg.eigh(hessian)
     # The value is not convex: along directions that bend down, the step is as if they bent up.
@@ -257,11 +255,7 @@ def sisal(
     passes: Passes,
     outside: float = OUTSIDE,
 ) -> Enclosing | list[int]:
-    """Return the simplex around all pixels but a share ``outside``; the arguments are those of
-    `unmix.endmembers.nfindr.nfindr`.
-
-    It begins from N-FINDR's simplex. A list of pixels where there are fewer distinct spectra than p.
-    """
+    """Return the simplex around all pixels but a share ``outside``, with the arguments of `nfindr`; or some pixels."""
     with components(moments, p, budget, passes) as (points, constant):
         found = exchanged_from(points, constant, p, spanning_and_seeded(p, seed))
         return enclosing(moments, points, found, outside, passes.threads) if isinstance(found, Simplex) else found
@@ -270,11 +264,7 @@ def sisal(
 def enclosing(
     moments: Moments, points: Points, found: Simplex, outside: float, threads: int, is_rough: bool = False
 ) -> Enclosing:
-    """Return the simplex around all pixels but a share ``outside``, from that of N-FINDR; ``points`` are the components
-    of all.
-
-    With ``is_rough`` that of every n-th pixel of a large scene alone, without its value and use.
-    """
+    """Return the simplex around ``points`` but a share ``outside``, from N-FINDR's; of every n-th pixel if rough."""
     p = len(found.places)
     U, deviations = axes(moments, p)
     scaled = np.concatenate([[1.0], deviations])

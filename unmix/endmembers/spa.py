@@ -1,5 +1,4 @@
-"""SPA, successive projections (Araújo et al. 2001; for endmembers: Gillis and Vavasis 2014): pick the pixels farthest
-from all before.
+"""SPA, successive projections (Araújo et al. 2001; Gillis and Vavasis 2014): pick the pixels farthest from all before.
 
 A pixel y is represented, in all bands, by ``h = (y − mean, c)``, with c the largest ``|y − mean|`` of the scene. The
 first endmember is the pixel with the longest h; each of the other p − 1 is the pixel with the largest residual after
@@ -24,10 +23,7 @@ RESIDUAL_ROUNDING = 1e-12
 
 
 def spa(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> list[int]:
-    """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`, and ``seed`` is not used.
-
-    Fewer than p if all other pixels are mixtures of these.
-    """
+    """Pick p pixels, with the arguments of `vca` but ``seed``; fewer if all other pixels are mixtures of these."""
     residuals = room_for(passes.pixels, budget)
 
     def store_squares(first: int, squares: np.ndarray) -> None:
@@ -61,7 +57,7 @@ def spa(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> lis
 
 
 def room_for(pixels: int, budget: int) -> np.ndarray:
-    """Return an uninitialised float64 array with one entry for each pixel: in memory if it fits the budget, else in a scratch file."""
+    """Return an empty float64 array (pixels,), in memory if it fits the budget, else in a scratch file."""
     if 8 * pixels <= budget:
         return np.empty(pixels)
     with tempfile.TemporaryFile(prefix="unmix-") as scratch:

@@ -1,4 +1,4 @@
-"""Count, mean and covariance of a scene in one pass, and projections of its pixels; blocks and threads change no bit of them."""
+"""Count, mean and covariance of a scene in one pass, and projections; blocks and threads do not change their bits."""
 
 import functools
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ class Moments:
 
     @functools.cached_property
     def axes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues of the covariance, ascending, (L,), and its eigenvectors, (L, L): all algorithms begin with them."""
+        """Eigenvalues of the covariance, ascending, (L,), and eigenvectors (L, L): all algorithms begin with them."""
         values, vectors = np.linalg.eigh(self.covariance)
         return values, vectors
 
@@ -75,11 +75,7 @@ class Moments:
 
 
 def moments(scene: Scene, budget: int, threads: int, gpu: Gpu | None = None) -> Moments:
-    """Compute the mean and covariance of the valid pixels, in one pass; all zero where there are none.
-
-    Also warn of fill values that no header declares; see `unmix.scene.undeclared`. `CubeError` if the second moment
-    of all bands does not fit in memory.
-    """
+    """Return the moments of valid pixels, in one pass, zeros if there are none; warn of undeclared fill values."""
     cube, L = scene.cube, len(scene.bands.index)
     size = 8 * L * L
     if size > max(budget, LARGEST_MATRIX):
@@ -101,7 +97,7 @@ def moments(scene: Scene, budget: int, threads: int, gpu: Gpu | None = None) -> 
 
 
 def middle_of(scene: Scene) -> np.ndarray:
-    """Return the median spectrum (L,) of the pixels of a few lines, of a sample where these are all masked; 0 where none has values."""
+    """Return the median spectrum (L,) of pixels of a few lines, or of a sample if these are masked; 0 if all are."""
     some = slice(None, None, -(-scene.cube.samples // NEAR_PIXELS))
     read = [scene.read(line, some) for line in sorted({scene.cube.lines * k // 8 for k in NEAR_LINES})]
     Y = np.concatenate([Y[~masked] for Y, masked in read])

@@ -15,16 +15,11 @@ FEWEST_DIMENSIONS = 15
 
 
 def distances_to(moments: Moments, E: np.ndarray, dimensions: int) -> np.ndarray:
-    """Return the share of each spectrum's length, E (L, N), that lies outside of a scene's signal subspace, (N,): from
-    0, inside, to 1.
-
-    That subspace is of the eigenvectors of the second moment with the largest eigenvalues: a spectrum that is part of
-    the scene's mixtures lies in it, but for noise (MUSIC; Iordache et al. 2014). `MethodError` where it is all of the
-    bands' space: every distance would be rounding.
-    """
+    """Return the share (N,) of each spectrum's length, E (L, N), outside of the signal subspace (MUSIC), 0 to 1."""
     L = len(E)
     if dimensions >= L:
         raise MethodError(f"{dimensions} `dimensions` of {L} bands hold every spectrum; give fewer")
+    # A spectrum that is part of the scene's mixtures lies in this subspace, but for noise (Iordache et al. 2014).
     basis = np.linalg.eigh(moments.second)[1][:, -dimensions:]
     outside = E - basis @ (basis.T @ E)
     return np.asarray(np.linalg.norm(outside, axis=0) / np.linalg.norm(E, axis=0))
@@ -33,12 +28,7 @@ def distances_to(moments: Moments, E: np.ndarray, dimensions: int) -> np.ndarray
 def distances_of(
     library: Endmembers, scene: Scene, dimensions: int | None, budget: int, threads: int | None
 ) -> np.ndarray:
-    """Return how far spectra on the bands in use are from what a scene holds, in one pass over it; see `distances_to`.
-
-    ``dimensions`` are those of the signal subspace; by default as many as the scene is taken to have endmembers, and,
-    where it has more bands, at least `FEWEST_DIMENSIONS`. ``budget`` is bytes of memory for blocks. `LibraryError`
-    where a spectrum is zero in all bands in use.
-    """
+    """Return the distances (N,) of spectra from a scene's signal subspace, in one pass; see `distances_to`."""
     dark = [name for name, spectrum in zip(library.names, library.matrix.T) if not spectrum.any()]
     if dark:
         raise LibraryError(f"{library.source}: '{dark[0]}' is zero in all bands in use of {scene.cube.path}")

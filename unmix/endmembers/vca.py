@@ -72,11 +72,7 @@ def view_of(moments: Moments, d: int) -> View:
 
 
 def vca(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> list[int]:
-    """Pick p pixels of the scenes that ``passes`` reads, each as its number there; ``moments`` are theirs.
-
-    ``seed`` is that of the random directions, ``budget`` the bytes of memory that the projections of the pixels may
-    take.
-    """
+    """Pick p pixels, as numbers, of the scenes of ``passes``; ``budget`` is the bytes for projections of all pixels."""
     own = Corners.of(moments, p)
     with passes.points([own.view], budget) as (points,):
         return own.picked(points, p, seed)

@@ -39,7 +39,7 @@ WORK = (".img", ".hdr")
 
 
 def put_lines(scene: Cube, file: IO[bytes], rows: np.ndarray) -> None:
-    """Write whole lines of pixels of an image in the place of a scene, (pixels, bands) float64, as float32 BIL; `NODATA` for NaN."""
+    """Write whole lines of pixels (pixels, bands), float64, to an image as float32 BIL, `NODATA` for NaN."""
     lines = rows.reshape(-1, scene.samples, rows.shape[1]).transpose(0, 2, 1)
     file.write(np.where(np.isnan(lines), NODATA, lines).astype("<f4").tobytes())
 
@@ -108,37 +108,7 @@ def new_maps(
     others: Sequence[tuple[str, Path]] = (),
     unasked: Sequence[str] = (),
 ) -> Iterator[NewMaps]:
-    """Yield where to write maps and tables of a scene; at the end they get their names, all or none.
-
-    An earlier command may have written maps of these names in another format, or maps and tables that are not asked for
-    now. Such files would contradict the new ones: they are removed where `overwrite` allows to replace them.
-
-    Parameters
-    ----------
-    scene : Cube
-    out_dir : path-like or None
-    format : str
-        One of `unmix.io.export.FORMATS`.
-    overwrite : bool
-    maps : sequence of str
-        Names of `unmix.settings.maps.images`.
-    tables : sequence of str
-        Ends of the names of tables.
-    others : sequence of (str, Path)
-        More files that are read, each with its role.
-    unasked : sequence of str
-        Names of maps, and ends of names of tables, that belong to the set and are not asked for.
-
-    Raises
-    ------
-    MethodError
-        Where one would replace a file of the scene, or the header of other data; for an unknown format, or one that
-        cannot be written here.
-    CubeError
-        Where the scene changed meanwhile.
-    OutputError
-        Where one exists and may not be replaced, or cannot be written.
-    """
+    """Yield where to write maps and tables of a scene; at the end all get their names, or none does."""
     form, folder = require(format), folder_for(out_dir, scene.path)
     form.refuse_name(folder, scene.stem)
     files = {name: [folder / f"{scene.stem}_{name}{ending}" for ending in form.endings] for name in maps}
@@ -146,6 +116,7 @@ def new_maps(
     endings = {ending for one in FORMATS.values() for ending in one.endings}
     of_set = [f"_{name}{ending}" for name in (*maps, *unasked) if name in images() for ending in sorted(endings)]
     of_set += [one for one in unasked if one not in images()]
+    # Maps of these names in another format, and files that are not asked for now, would contradict the new ones.
     stale = [
         path for path in (folder / (scene.stem + one) for one in of_set) if path not in finals and is_of_a_command(path)
     ]

@@ -1,4 +1,4 @@
-"""Types of a map's stored values, float32 or integers with a step and an offset, and images that are written line by line."""
+"""Types of maps' stored values, float32 or integers with a step and an offset, and images written line by line."""
 
 import math
 import os
@@ -57,7 +57,7 @@ class MapType:
 
 
 def values_of_steps(stored: np.ndarray, gain: Any, offset: Any, blank: float | None) -> np.ndarray:
-    """Return ``offset + gain · stored`` as float32, `NODATA` where ``blank`` is stored; gain and offset may be of each band (last)."""
+    """Return ``offset + gain · stored`` as float32, `NODATA` where ``blank``; gain, offset: numbers, or (bands,)."""
     values = (stored * gain + offset).astype(np.float32)
     if blank is not None:
         values[stored == blank] = NODATA
@@ -65,7 +65,7 @@ def values_of_steps(stored: np.ndarray, gain: Any, offset: Any, blank: float | N
 
 
 def type_of(name: str, quantize: float | None = None, signed: bool = False) -> MapType:
-    """Return how a map is stored: by its name, the step of the run, if any, and whether its abundances may be negative."""
+    """Return how a map is stored, by its name, the run's step if any, and the sign that abundances may have."""
     what = map_named(name)
     if what.is_of_classes:
         return MapType(np.dtype("u1"), 0)
@@ -76,13 +76,11 @@ def type_of(name: str, quantize: float | None = None, signed: bool = False) -> M
 
 
 def map_type(name: str, options: Options, problem: Problem) -> MapType:
-    """Return how a run stores a map.
-
-    Residuals are in the scene's unit, which a step of abundances does not fit: their step is that for reflectance from
-    0 to 1, so it has the power of ten that brings the largest value of the endmembers to above 0.2 and at most 2.
-    """
+    """Return how a run stores a map."""
     signed = not options.method_spec.constraint.has_bounds
     step = options.quantize
+    # The step is for reflectance from 0 to 1, and residuals are in the scene's unit: a power of ten brings the largest
+    # value of the endmembers to above 0.2 and at most 2.
     if step is not None and map_named(name).has_unit:
         largest = float(np.abs(problem.plain[1].matrix).max())
         step = float(f"{step * 10.0 ** math.ceil(math.log10(largest / 2.0)):.12g}") if largest > 0.0 else step
@@ -105,7 +103,7 @@ class Values:
 
 
 class Decoded:
-    """A map whose header has gains and offsets, with the values that they make: a cube of float32, like the file in all else."""
+    """A map with the float32 values that its header's gains and offsets make: a cube, like the file in all else."""
 
     def __init__(self, cube: Cube) -> None:
         self.cube = cube
@@ -132,13 +130,7 @@ AS_IT_IS = MapType()
 
 
 def encoded(values: np.ndarray, map_type: MapType, name: Callable[[], str]) -> np.ndarray:
-    """Return values, `NODATA` where there are none, as a map stores them; ``name`` is the map's, for messages.
-
-    Raises
-    ------
-    StepError
-        Where a value does not fit.
-    """
+    """Return values as a map stores them; `StepError`, which begins with ``name()``, where a value does not fit."""
     if not map_type.step:
         return np.ascontiguousarray(values, map_type.dtype)
     values = np.ascontiguousarray(values)
@@ -191,14 +183,7 @@ class Raster:
         return mapped(self.file, self.map_type.dtype, (self.lines, self.bands, self.samples))
 
     def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
-        """Write a block (n, bands, samples) from any thread. ``checks`` (n,) uint32 are its lines' CRC-32 as float32,
-        if known.
-
-        Raises
-        ------
-        StepError
-            Where a value does not fit the type of the map.
-        """
+        """Write a block (n, bands, samples) from any thread; ``checks`` (n,) are CRC-32 of its lines as float32."""
         stored = encoded(
             values, self.map_type, lambda: f"{self.path.name.removesuffix('.part')}: lines from {lines.start}"
         )
@@ -214,7 +199,7 @@ class Raster:
         self.checks[lines] = checks
 
     def finish(self) -> Sealed:
-        """Flush to disk and return how the file is known; it stays open. `OutputError` where its name leads to another file by now."""
+        """Flush to disk and return the open file's seal; `OutputError` if its name leads to another file by now."""
         os.fsync(self.file.fileno())
         sealed = sealed_by(self.file, digest_of(self.checks))
         sealed.check(self.path)

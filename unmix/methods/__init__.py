@@ -128,19 +128,10 @@ class ModelChoice(ModelSettings):
         }
 
     def sets_of(self, classes: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the sets of classes that models are made of, from one class on, for the classes of all spectra.
-
-        Under ``exact`` also those of fewer classes than ``levels`` begins with, since a fraction may be zero. Sizes
-        ascend; sets of a size, and the classes of a set, are in the order of their lower-case names.
-
-        Raises
-        ------
-        MethodError
-            Where ``class_sets`` names a class that there is not, or a set of a size that ``levels`` does not allow.
-        """
+        """Return the sets of classes of models, by size, then by lower-case names, for the classes of all spectra."""
         low, high = self.sizes
         known = classes_in_order(classes)
-        low = 1 if self.limits == "exact" else low
+        low = 1 if self.limits == "exact" else low  # a fraction may be zero
         every = [one for size in range(low, high + 1) for one in itertools.combinations(known, size)]
         if self.class_sets is None:
             return every
@@ -243,13 +234,7 @@ SOLVERS = {
 
 
 def choose(method: str, solver: str | None = None) -> tuple[Method, Solver]:
-    """Return a method and a solver that supports it (None: the method's default).
-
-    Raises
-    ------
-    MethodError
-        If either is unknown, or the solver does not support the method; the message lists those that do.
-    """
+    """Return a method and a solver that supports it, by default the method's; `MethodError` for unknown names."""
     if (method, solver) in (("mesma", None), ("mesma", "models")):
         return MESMA, MODELS
     if method not in METHODS:
@@ -273,11 +258,8 @@ WITHOUT_METHOD = "nnls"
 
 
 def normalization_without_method(has_library: bool) -> str:
-    """Return the `normalize` of a run whose `method` is not given: fractions that do not depend on brightness.
-
-    Of a library, whose brightness is measured, they are of the area. An extracted spectrum is as bright as the pixels
-    that it is from happen to be: there they are of spectra of unit length.
-    """
+    """Return the `normalize` of a run without `method`, whose fractions do not depend on brightness."""
+    # The brightness of a library is measured; an extracted spectrum is as bright as its pixels happen to be.
     return "sum" if has_library else "length"
 
 
@@ -291,7 +273,7 @@ def refuse_normalization(method: Method, normalize: str) -> None:
 
 
 def on_cpu(device: str, name: str) -> str:
-    """Return "cpu" for the device of a search, by its option, which GPUs do not have; `MethodError` where one is named."""
+    """Return "cpu", the only device of the search ``name``; `MethodError` where a GPU is named."""
     if device not in ("auto", "cpu"):
         raise MethodError(f"`{name}` is solved on the CPU, not on {device}; leave out `device`, or name cpu")
     return "cpu"

@@ -1,4 +1,4 @@
-"""A constraint on abundances, and its consequences: which are feasible, which are free, and what can be made of them."""
+"""A constraint on abundances, and its consequences: feasible abundances, free ones, and their possible uses."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ class Constraint:
 
     @property
     def equations(self) -> int:
-        """The number of equations between abundances: a support of k endmembers has so many fewer degrees of freedom."""
+        """The number of equations between abundances, by which a support has fewer degrees of freedom."""
         return int(self.sum_to_one)
 
     @property
@@ -42,7 +42,7 @@ class Constraint:
 
     @property
     def has_bounds(self) -> bool:
-        """Whether abundances may be fixed at a bound, so that each pixel has a support of its own; else they may be negative."""
+        """Whether abundances may be fixed at a bound, so that each pixel has its own support; else they may be < 0."""
         return self.nonnegative
 
     @property
@@ -62,17 +62,15 @@ class Constraint:
         return (A != 0) | (not self.has_bounds)
 
     def directions(self, F: "np.ndarray") -> "np.ndarray":
-        """Return the directions in which free abundances move a pixel: the spectra F (L, k), or their differences to the first."""
+        """Return the directions that free abundances move a pixel: F (L, k), or differences from its first column."""
         return F[:, 1:] - F[:, [0]] if self.equations else F
 
     def violation(self, A: "np.ndarray", complete: "np.ndarray") -> "np.ndarray":
-        """Return by how much abundances (n, p) violate it, (n,), 0 or less where they are feasible.
-
-        Where they are not ``complete`` (n,), some are left out that are not 0, and only a sum above one is a violation.
-        """
+        """Return by how much abundances (n, p) violate it, (n,): 0 or less where they are feasible."""
         import numpy as np  # not for `unmix --help`
 
         over, below = A.sum(axis=1) - 1, -A.min(axis=1)
+        # Where some abundances are left out that are not 0, only a sum above one is a violation.
         over = np.where(complete, np.abs(over), over) * self.equations
         return np.maximum(over, below) if self.has_bounds else over
 

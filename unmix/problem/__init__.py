@@ -129,23 +129,9 @@ class Problem:
     normalization: Normalization | None = None
 
     def penalised(self, l1: float) -> "Problem":
-        """Return the problem of minimising ``½ |y − E a|² + λ Σa``.
-
-        With a ≥ 0 this is another vector ``Eᵀy − λ`` in place of ``Eᵀy``, and nothing else: the search and its proof
-        stay exact.
-
-        Parameters
-        ----------
-        l1 : float
-            λ, at least 0, in the unit of ``½ |y|²``.
-
-        Raises
-        ------
-        MethodError
-            Where abundances sum to one, or may be negative, another solver than active-set is asked for, or a number is
-            out of range.
-        """
+        """Return the problem of minimising ``½ |y − E a|² + λ Σa``, with λ ≥ 0 in the unit of ``½ |y|²``."""
         self.refuse("l1", float(l1))
+        # With a ≥ 0 this is Eᵀy − λ in place of Eᵀy, and nothing else: search and proof stay exact.
         return replace(self, penalty=np.full(len(self.endmembers.names), float(l1)))
 
     def refuse(self, name: str, value: Any) -> None:
@@ -164,7 +150,7 @@ class Problem:
 
     @property
     def is_rescued(self) -> bool:
-        """Whether doubtful pixels are solved again (`unmix.rescue`): not where a search has chosen what they may have."""
+        """Whether doubtful pixels are solved again (`unmix.rescue`): for exact solvers, but not MESMA or a search."""
         return self.solver.exact and not self.mesma and self.search is None
 
     @property
@@ -174,7 +160,7 @@ class Problem:
 
     @functools.cached_property
     def black(self) -> dict[str, float]:
-        """The spectra that are nearly black beside the others, with their shares of brightness; none where the sum is one."""
+        """The nearly black spectra, with their shares of brightness; none where abundances sum to one without shade."""
         own = self.plain[1]
         given = own.take(range(len(own.names) - 1)) if self.constraint.has_shade else own
         is_open = self.constraint.is_cone or self.constraint.has_shade
@@ -182,7 +168,7 @@ class Problem:
 
     @functools.cached_property
     def collinear(self) -> tuple[str, ...]:
-        """The culprits where spectra, of unit length for abundances of any sum, have a condition above 1e5; else nothing."""
+        """The culprits of a condition above 1e5 that dark spectra alone do not explain; else none."""
         if self.condition <= WARN_CONDITION:
             return ()
         if not self.black or self.constraint.sum_to_one:
@@ -206,11 +192,9 @@ class Problem:
 
     @property
     def dual_tolerance(self) -> float:
-        """The size below which a dual counts as zero, relative to |e_j| and the pixel's scale.
-
-        An ignored dual changes the abundances by up to its size times cond(E)²; 1e-12 is 100 times the rounding error
-        of a dual, and 100 times tighter than the certificate.
-        """
+        """The size below which a dual counts as zero, relative to |e_j| and the pixel's scale."""
+        # An ignored dual changes the abundances by up to its size times cond(E)²; 1e-12 is 100 times the rounding error
+        # of a dual, and 100 times tighter than the certificate.
         return min(1e-12, max(1e-15, ABUNDANCE_TOLERANCE / self.condition / self.condition))
 
     @functools.cached_property
@@ -221,7 +205,7 @@ class Problem:
 
     @functools.cached_property
     def has_duplicates(self) -> bool:
-        """Whether some endmember is another one, or under nnls a multiple of it: δ is then infinite wherever it is used."""
+        """Whether an endmember is another one, or a multiple of it under nnls; its δ is then infinite."""
         close = self.unit_gram - np.eye(len(self.norms)) > 1.0 - 1e-14
         unit = self.E / self.norms
         pairs = zip(*np.nonzero(close & np.tri(len(close), k=-1, dtype=bool)))
@@ -233,7 +217,7 @@ class Problem:
         return self.bands.index, self.bands.gain, self.bands.offset, nodata, self.shift
 
     def plan(self, path: str | None = None) -> tuple[Any, ...]:
-        """Return the fields of `unmix.solvers.pixels.scalar.Plan`; ``path`` replaces `pixel` where a device takes another way."""
+        """Return the fields of `unmix.solvers.pixels.scalar.Plan`; ``path`` replaces `pixel` for some devices."""
         from ..solvers.pixels.active_set import index_of_entries
         from ..solvers.pixels.tile import SWEPT
 
@@ -270,7 +254,7 @@ class Problem:
 
     @functools.cached_property
     def models(self) -> Any:
-        """Models that a pixel may have: for MESMA `unmix.solvers.pixels.mesma.tables.Models`; else a search's value, or (0, 0)."""
+        """The models of a pixel: of MESMA (`unmix.solvers.pixels.mesma.tables.Models`), a search's value, or (0, 0)."""
         if self.search is not None:
             return self.search[1]
         from ..solvers.pixels.mesma.tables import MOST_MODELS, Models, allowed_sets, tables
@@ -320,7 +304,7 @@ class Problem:
 
     @functools.cached_property
     def slopes(self) -> np.ndarray:
-        """What the proof takes for the duality gap where E lacks full rank, (p,): see `slopes_of_dual`; zeros where E has full rank."""
+        """The slopes (p,) of `slopes_of_dual` where E lacks full rank and abundances need no sum of one; else zeros."""
         if self.curvature > 0.0 or not self.constraint.is_cone:
             return np.zeros(self.E.shape[1])
         return slopes_of_dual(self.E, self.norms, len(self.penalty) > 0)
@@ -341,28 +325,7 @@ def plan_problem(
     warns: bool = True,
     steps: Sequence[Step] = (),
 ) -> Problem:
-    """Factor the endmembers; refuse those that allow no exact solution.
-
-    Parameters
-    ----------
-    endmembers : Endmembers
-        ``matrix`` (L, p), float64, in the unit of the pixels after gain and offset.
-    method, solver : Method, Solver
-    scene : Scene, optional
-        With L bands in use; default is arrays of pixels, whose values are as they are.
-    mesma : ModelChoice, optional
-        For MESMA, whose endmembers have classes.
-    warns : bool
-        Whether nearly collinear endmembers are logged.
-    steps : sequence of Step
-        Changes of bands and endmembers, which are made here.
-
-    Raises
-    ------
-    LibraryError
-        Where there are more endmembers than bands, one is zero (unless Σa = 1) or of a length outside of 1e-30 to 1e30,
-        or cond(E) is above 1e8; the message names the collinear endmembers.
-    """
+    """Factor the endmembers (L, p), in the unit of scaled pixels, and refuse those that allow no exact solution."""
     bands = Bands.of(np.arange(len(endmembers.matrix))) if scene is None else scene.bands
     plain = bands, endmembers.with_shade() if method.constraint.has_shade else endmembers
     bands, endmembers = applied(steps, *plain)
@@ -440,13 +403,13 @@ def faults_of(problem: Problem) -> Iterator[str]:
 
 
 def without_rank(method: Method) -> str:
-    """Return what to use for more endmembers than bands, or nearly collinear ones: a solver of the method, or other methods."""
+    """Return advice for endmembers that lack full rank: a solver of the method, or other methods."""
     solvers = [name for name in method.solvers if SOLVERS[name].any_rank and SOLVERS[name].exact]
     return f"`solver` {solvers[0]}" if solvers else "`method` nnls or fcls"
 
 
 def refuse_sizes(endmembers: Endmembers, zero_allowed: bool, advice: str = "") -> None:
-    """Raise `LibraryError` where an endmember is zero and may not be (with ``advice``), or its length is outside of 1e-30 to 1e30."""
+    """Raise `LibraryError` where an endmember is zero but may not be, or its length is outside of 1e-30 to 1e30."""
     largest = np.abs(endmembers.matrix).max(axis=0)  # whose square may be no number
     lengths = largest * np.linalg.norm(endmembers.matrix / np.where(largest > 0, largest, 1.0), axis=0)
     if not np.all(lengths < LONGEST) or not np.all((lengths > SHORTEST) | ((lengths == 0) & zero_allowed)):

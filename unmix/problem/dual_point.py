@@ -1,4 +1,11 @@
-"""Find the direction by which a residual is moved to a point of the dual problem, for the duality gap of dependent endmembers."""
+"""Find the direction that moves a residual to a feasible point of the dual, for the gap of dependent endmembers.
+
+It is c, of length 1, which points to the point of the hull of the unit endmembers that is nearest to zero: no
+e_jᵀc/|e_j| is below its distance. Columns that make that point zero, as a background of either sign does, are left out:
+c is orthogonal to them, and their slopes are −1/(σ|e_j|), σ the least singular value above 0 of these columns at unit
+length. Whichever columns are left out, the point is one of the dual problem. All slopes are 0 where there are such
+columns, and a penalty, whose dual points are others, or no such σ.
+"""
 
 import numpy as np
 
@@ -11,15 +18,7 @@ MOST_PRODUCTS = 10**6
 
 
 def slopes_of_dual(E: np.ndarray, norms: np.ndarray, is_penalised: bool) -> np.ndarray:
-    """Return ``e_jᵀc``, (p,), for endmembers E (L, p) of lengths norms (p,); c has length 1 and a positive product with
-    all.
-
-    c points to the point of the hull of the unit endmembers that is nearest to zero: no e_jᵀc/|e_j| is below its
-    distance. Columns that make that point zero, as a background of either sign does, are left out: c is orthogonal to
-    them, and their entries are −1/(σ|e_j|), σ the least singular value above 0 of these columns at unit length.
-    Whichever columns are left out, the point is one of the dual problem. All entries are 0 where there are such
-    columns, and a penalty, whose dual points are others, or no such σ.
-    """
+    """Return ``e_jᵀc`` (p,) of endmembers E (L, p) of lengths norms (p,), −1/(σ|e_j|) of columns that are left out."""
     unit, slopes, least = E / norms, np.zeros(len(norms)), 1.0
     held = slopes > 0.0
     while not held.all():
@@ -38,7 +37,7 @@ def slopes_of_dual(E: np.ndarray, norms: np.ndarray, is_penalised: bool) -> np.n
 
 
 def nearest_of_hull(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shares (k,) of columns (L, k) in the point of their hull nearest to 0, and its direction (L,): 0 if it is 0."""
+    """Return the shares (k,) of columns (L, k) in their hull's point nearest to 0, and its direction (L,) or 0."""
     from scipy.optimize import nnls  # slow to import, and seldom needed
 
     k = columns.shape[1]
@@ -49,15 +48,12 @@ def nearest_of_hull(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def column_space(columns: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return a basis (L, r) of columns (L, k), and the least singular value above 0 of the same at ``unit`` length (L,
-    k).
-
-    That value is 0 where it is below rounding and the columns do not depend on each other exactly: x and −x/3 that is
-    rounded have a mixture of the size of a rounding, and in exact arithmetic the optimum takes 1e16 of it.
-    """
+    """Return a basis (L, r) of columns (L, k), and the least singular value above 0 of the ``unit`` columns (L, k)."""
     basis, values, _ = np.linalg.svd(unit, full_matrices=False)
     rounding = blur_of(len(unit)) * max(1, unit.shape[1])
     values = values[values > rounding]
+    # The value is 0 for x and a rounded −x/3: their mixture has the size of a rounding, and in exact arithmetic the
+    # optimum takes 1e16 of it.
     is_full = len(values) == min(unit.shape) or exact_rank(columns) == len(values)
     return basis[:, : len(values)], float(values.min(initial=1.0) - 0.5 * rounding) if is_full else 0.0
 

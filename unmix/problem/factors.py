@@ -16,24 +16,7 @@ SHORTEST, LONGEST = 1e-30, 1e30
 
 
 def condition_of(endmembers: Endmembers, sum_to_one: bool) -> tuple[float, float, tuple[str, ...]]:
-    """Return how well the endmembers determine the abundances.
-
-    Parameters
-    ----------
-    endmembers : Endmembers
-        ``matrix`` (L, p), float64.
-    sum_to_one : bool
-        Whether abundances sum to one.
-
-    Returns
-    -------
-    condition : float
-        cond(E) (for the sum to one, of E on vectors that sum to 0).
-    smallest : float
-        A lower bound of the smallest singular value; 0 where it is no larger than its rounding error.
-    culprits : tuple of str
-        The endmembers that are nearest to being mixtures of each other; if there are more than bands, the closest pair.
-    """
+    """Return cond(E), a lower bound of the least singular value, and the names of the nearly collinear endmembers."""
     E = endmembers.matrix
     L, p = E.shape
     lengths = np.linalg.norm(E, axis=0)
@@ -56,7 +39,7 @@ def condition_of(endmembers: Endmembers, sum_to_one: bool) -> tuple[float, float
 
 
 def nearly_black(endmembers: Endmembers) -> dict[str, float]:
-    """Return the names of spectra that are nearly black beside the others, each with its length as a share of their median."""
+    """Return the nearly black spectra's names, each with its length as a share of the median of the others."""
     lengths = np.linalg.norm(endmembers.matrix, axis=0)
     bright = float(np.median(lengths[lengths > NEARLY_BLACK * lengths.max()])) if lengths.any() else 0.0
     return {
@@ -80,23 +63,19 @@ def closest_pair(endmembers: Endmembers) -> tuple[str, ...]:
 
 
 def centred(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the endmembers less their mean, the mean, and the value of the constant band: a power of 2, such that the
-    singular value of its direction is near the quadratic mean of all others."""
+    """Return the endmembers less their mean, the mean, and the value of the constant band, a power of 2."""
     shift = matrix.mean(axis=1)
     E = np.ascontiguousarray(matrix - shift[:, None])
     size = float(np.linalg.norm(E))
+    # The singular value of the band's direction is then near the quadratic mean of all others.
     return E, shift, 2.0 ** round(np.log2(size / E.shape[1])) if size > 0 else 1.0
 
 
 def gram_matrix(E: np.ndarray) -> np.ndarray:
-    """Return EᵀE, each entry right to two units of its rounding relative to the lengths of its columns (a plain
-    product: to L units).
-
-    E is the sum of two parts, of which the first has 22 bits a number, so that its products and their sums over 2048
-    bands are exact.
-    """
+    """Return EᵀE, each entry to two units of rounding relative to its columns' lengths; a product is right to L."""
     largest = np.maximum(np.abs(E).max(axis=0), np.finfo(float).tiny * 2.0**64)
     grid = 2.0 ** (np.ceil(np.log2(largest)) - 21)
+    # 22 bits a number: products of these, and their sums over 2048 bands, are exact.
     first = np.round(E / grid) * grid
     second = E - first
     across = first.T @ second

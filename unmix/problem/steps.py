@@ -1,4 +1,4 @@
-"""Steps that change bands and endmembers before pixels are solved: each applies itself, and is undone in the results."""
+"""Steps that change bands and endmembers before pixels are solved, and undo the change in the results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from ..library import Endmembers
 
 
 class Step:
-    """A change of bands (L) and endmembers (L, p), which the results of pixels show until it is undone; by default they do not."""
+    """A change of bands (L) and endmembers (L, p); `undo` takes it out of results, which by default do not show it."""
 
     def apply(self, bands: Bands, endmembers: Endmembers) -> tuple[Bands, Endmembers]:
         """Return bands and endmembers with the change."""
@@ -35,7 +35,7 @@ def applied(steps: Sequence[Step], bands: Bands, endmembers: Endmembers) -> tupl
 
 @dataclass(frozen=True)
 class LessShade(Step):
-    """Take the spectrum of shade (L,) off pixels and endmembers: shade is then zero, and no model needs it; residuals stay."""
+    """Subtract shade (L,) from pixels and endmembers: shade is then zero, no model needs it, and residuals stay."""
 
     shade: np.ndarray
 

@@ -1,4 +1,4 @@
-"""Fit counts: the non-negative mixture of spectra that most likely gave them, where their noise is Poisson's, with its gap proved."""
+"""Fit counts with Poisson noise by the most likely non-negative mixture of spectra, with its gap proved."""
 
 from dataclasses import dataclass
 

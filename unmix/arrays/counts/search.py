@@ -77,13 +77,13 @@ class CountSearch:
         self.open(todo, least_gap)
 
     def open(self, which: np.ndarray, least_gap: float) -> np.ndarray:
-        """Compute the gaps of some pixels, and how far they violate the conditions of an optimum; return those that are not done."""
+        """Measure the gaps of some pixels and their violations of optimality; return the pixels that are not done."""
         self.gap[which], self.violation[which] = self.measures(which, self.x[which])
         is_done = (self.gap[which] <= least_gap * self.total[which]) & (self.violation[which] <= MOST_VIOLATION)
         return which[~is_done]
 
     def violations(self, x: np.ndarray, along: np.ndarray) -> np.ndarray:
-        """Return by how much the slopes (n, p) of abundances violate the conditions of an optimum; ``along`` is ``Eᵀ(y/μ)``."""
+        """Return by how much slopes (n, p) violate the conditions of an optimum; ``along`` is ``Eᵀ(y/μ)`` (n, p)."""
         slope = self.sums - along
         return np.where(x > 0, np.abs(slope), np.maximum(-slope, 0.0))
 
@@ -94,14 +94,12 @@ class CountSearch:
         return self.E, self.Y[which] - self.b[which], 1.0 / mean
 
     def by_newton(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return those of a step of Newton's, over all x ≥ 0: for few counts, whose Hessian is far from what scoring
-        takes it for.
-
-        A row for each abundance has the slope, and keeps the step finite where the Hessian is singular.
-        """
+        """Return matrix, right-hand sides and weights of a Newton step over all x ≥ 0."""
         x = self.x[which]
         along, _, weights = self.ratios(which, x)
         curvature = weights @ np.square(self.E)
+        # For few counts, whose Hessian is far from that of scoring. A row for each abundance has its slope, and keeps
+        # the step finite where the Hessian is singular.
         held = ADDED_CURVATURE * np.maximum(curvature, curvature.mean(axis=1, keepdims=True))
         goal = x - (self.sums - along) / held
         A = np.vstack([self.E, np.eye(self.E.shape[1])])
@@ -121,7 +119,7 @@ class CountSearch:
         return np.asarray((mean - xlogy(self.Y[which], mean)).sum(axis=1))
 
     def measures(self, which: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the costs of some pixels are above the least at most, and the largest violation, of a spectrum's counts."""
+        """Return bounds (n,) of costs above the least, and the largest violations (n,) as shares of spectra's sums."""
         b, total = self.b[which], self.total[which]
         along, ratio, _ = self.ratios(which, x)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -134,10 +132,7 @@ class CountSearch:
         return gap, np.where(np.isnan(violation), np.inf, violation)
 
     def move(self, which: np.ndarray, step: np.ndarray) -> None:
-        """Go a step, or the first of its halves that lowers a pixel's cost, in place; abundances stay at least 0.
-
-        `open` has measured where they are.
-        """
+        """Move pixels, in place, by the first of a step's halves that lowers the cost; `open` must be called before."""
         before, left = self.costs(which, self.x[which]), np.arange(len(which))
         size = 1.0
         for _ in range(MOST_HALVINGS):

@@ -28,7 +28,7 @@ def as_tensor(Y: Any, *others: Any) -> Any:
 
 
 def smooth_part(given: Operands, g: Any, smooth: Any) -> tuple[Operands, Any]:
-    """Return a problem and the derivatives of a loss (N, p) without what pixels have that are not smooth: nothing of them is NaN."""
+    """Return a problem and a loss' derivatives (N, p) with pixels that are not smooth neutralised, so none is NaN."""
     xp, rows = given.xp, smooth[:, None]
     zero, one = xp.zeros_like, xp.ones_like
     w = None if given.w is None else xp.where(rows, given.w, one(given.w))
@@ -57,11 +57,7 @@ def mixing_function(torch: Any) -> Any:
 
 
 def with_derivatives(answer: Any, name: str, case: Case, Y: Any, E: Any, w: Any = None, allowed: Any = None) -> Any:
-    """Return an answer, a dataclass, whose abundances, the field ``name``, torch can differentiate by Y (..., L), E and
-    w.
-
-    Its field ``smooth`` says which pixels have derivatives.
-    """
+    """Return an answer whose abundances, the field ``name``, torch can differentiate by Y (..., L), E and w."""
     torch = TORCH.module
     a = getattr(answer, name)
     shape = a.shape[:-1]
@@ -89,12 +85,7 @@ def is_traced(*arrays: Any) -> bool:
 
 
 def traced(make: Callable[[np.ndarray, np.ndarray], Any], name: str, case: Case, Y: Any, E: Any) -> Any:
-    """Return fields of the answer, a dataclass that ``make`` returns, as arrays of JAX that is tracing; the host
-    computes them.
-
-    Its abundances, the field ``name``, have derivatives by Y (..., L) and E, of the first order. Those are computed in
-    float64, as the answers are, whatever JAX is set to.
-    """
+    """Return an answer's fields while JAX traces; the host computes them, with derivatives by Y (..., L) and E."""
     jax = JAX.module
     Y, E, real = jax.numpy.asarray(Y), jax.numpy.asarray(E), jax.numpy.result_type(float)
     if E.ndim != 2 or Y.ndim < 1 or Y.shape[-1] != E.shape[0]:
@@ -109,6 +100,7 @@ def traced(make: Callable[[np.ndarray, np.ndarray], Any], name: str, case: Case,
         known = narrowed(make(np.asarray(Y, np.float64), np.asarray(E, np.float64)), np.dtype(real))
         return tuple(np.asarray(getattr(known, field), kind) for field, (_, kind) in types.items())
 
+    # In float64, as the answers are, whatever JAX is set to; of the first order.
     def derivatives(Y: Any, E: Any, g: Any) -> tuple[np.ndarray, np.ndarray]:
         pixels, matrix = np.asarray(Y, np.float64), np.asarray(E, np.float64)
         known = make(pixels, matrix)

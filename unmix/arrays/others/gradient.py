@@ -76,16 +76,13 @@ class Operands(NamedTuple):
         return (self.a != 0.0) + 0.0 * self.a if case.nonnegative else 0.0 * self.a + 1.0
 
     def solve(self, case: Case, inside: Any, right: Any) -> Any:
-        """Return what ``E_Pᵀ W E_P`` maps to ``right`` (N, p), which is 0 outside of the support.
-
-        With the sum to one a band of one value is added, which changes nothing where changes sum to 0: shade is a
-        column of zeros.
-        """
+        """Solve ``E_Pᵀ W E_P x = right`` (N, p), which is 0 outside of the support, as x is."""
         xp, n = self.xp, self.n
         if self.w is None:
             G = xp.einsum(f"{n}li,{n}lj->{n}ij", self.E, self.E)
         else:
             G = xp.einsum(f"{n}li,nl,{n}lj->nij", self.E, self.w, self.E)
+        # A band of one value changes nothing where changes sum to 0: shade is a column of zeros.
         if case.sum_to_one:
             size = (self.E * self.E).mean() * self.E.shape[-2]
             G = G + (size if self.w is None else size * self.w.mean(-1)[:, None, None])

@@ -45,15 +45,12 @@ def converted(array: Any) -> Any:
 
 @functools.cache
 def give_kernel() -> Any:
-    """Return the kernel that writes the answers for some pixels, from the results of a block.
-
-    Its arguments are abundances (1, p', N), rmse, kappa, delta, steps and state (1, N), and the answers: abundances (N,
-    p), p ≤ p', and the rest, with ``valid`` (N,) bool. Neighbouring threads write neighbouring numbers.
-    """
+    """Return the kernel that copies a block's results to answers: abundances (1, p', N) to (N, p), the rest to (N,)."""
 
     @cuda_kernel
     def give(abundance, rmse, kappa, delta, steps, state, abundances, to_rmse, to_kappa, to_delta, to_steps, valid):
         n, p = abundances.shape
+        # Neighbouring threads write neighbouring numbers.
         for at in range(cuda.grid(1), n * p, cuda.gridsize(1)):
             i = uint32(at) // uint32(p)
             j = uint32(at) - i * uint32(p)
@@ -67,15 +64,10 @@ def give_kernel() -> Any:
 
 @functools.cache
 def prepare_kernel() -> Any:
-    """Return the kernel that prepares systems, a block of threads for each.
+    """Return the kernel that prepares systems (`unmix.solvers.nnls.systems.Systems`), a block of threads for each."""
 
-    Its arguments are right-hand sides (N, m), weights (N, m) or (1, m) or (1, 0), allowed columns and starts (N, n),
-    (1, n) or (1, 0), the numbers of matrices (N,) or (0,), how many matrices there are, and what the solver takes
-    (`unmix.solvers.nnls.systems.Systems`): ``right`` (N, m), ``roots`` (N, m) or (1, 0), ``allowed``, ``start`` (N, n)
-    or (1, 0) and ``which`` (N,). A system with a negative weight or a matrix that there is not gets a right-hand side
-    that is NaN, so that it is not certified.
-    """
-
+    # Shapes: B, right (N, m); weights (N, m), (1, m) or (1, 0); roots (N, m) or (1, 0); allowed, start (N, n), (1, n)
+    # or (1, 0); dictionary (N,) or (0,). NaN, of a bad weight or matrix number, keeps a system from being certified.
     @cuda_kernel
     def prepare(B, weights, allowed, start, dictionary, matrices, right, roots, to_allowed, to_start, which):
         (N, m), t, step = right.shape, int(cuda.threadIdx.x), int(cuda.blockDim.x)

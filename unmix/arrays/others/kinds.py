@@ -58,7 +58,7 @@ class BufferPart(NamedTuple):
 
 
 class OnGpu(ArrayKind):
-    """Arrays that may be on a GPU; by default those of numba-cuda, and of all that have ``__cuda_array_interface__`` alone."""
+    """Arrays that may be on a GPU; by default of numba-cuda and of others with ``__cuda_array_interface__`` alone."""
 
     name = "numba"
 
@@ -187,7 +187,7 @@ class CuPy(OnGpu):
 
 
 class Jax(OnGpu):
-    """Arrays of JAX, whose answers are copied, since JAX does not know the streams of others; of float32 unless JAX is set to more."""
+    """Arrays of JAX, float32 unless JAX is set to more; answers are copied, as JAX ignores the streams of others."""
 
     name = "jax"
 
@@ -261,13 +261,7 @@ def gpu_of_address(address: int) -> int:
 
 
 def kind_of_array(array: Any) -> ArrayKind:
-    """Return the kind of an array.
-
-    Raises
-    ------
-    InputError
-        Where it is on a GPU, and offers itself by DLPack alone while neither CuPy nor torch are imported to take it.
-    """
+    """Return the kind of an array; `InputError` if it is on a GPU and DLPack is the only way to it."""
     known = KINDS.get(type(array).__module__.partition(".")[0])
     if known is not None:
         return known
@@ -286,21 +280,12 @@ def kind_of_array(array: Any) -> ArrayKind:
 
 
 def filled(array: Any) -> np.ndarray:
-    """Return an array of NumPy, or what it makes one of, with NaN where a mask says that there is no value: where
-    arrays enter.
-
-    A library (`unmix.Endmembers`) gives its spectra, a column each, with NaN for deleted values.
-
-    Raises
-    ------
-    InputError
-        Where it is no array of real numbers, or a type that is masked has no NaN.
-    """
+    """Return a user's array as NumPy's, with NaN where it is masked; `InputError` if it holds no real numbers."""
     if isinstance(array, str | os.PathLike):
         raise InputError(
             f"{os.fspath(array)}: is a name, and no array; unmix.load_library and unmix.open_cube read files"
         )
-    if hasattr(array, "matrix"):
+    if hasattr(array, "matrix"):  # a library, whose deleted values are NaN
         array = np.where(array.valid, array.matrix, np.nan)
     if isinstance(array, list | tuple) and any(isinstance(one, np.ma.MaskedArray) for one in array):
         array = np.ma.array(array)  # np.asarray would drop the masks
@@ -336,7 +321,7 @@ def as_kind(answer: Any, kind: ArrayKind, like: Any) -> Any:
 
 
 def narrowed(answer: Any, real: np.dtype) -> Any:
-    """Return a dataclass of the host's arrays, whose first field has abundances, in another type; see `narrowed_fields`."""
+    """Return a dataclass of host arrays, whose first field has abundances, in another type; see `narrowed_fields`."""
     if real == np.float64:
         return answer
     values = {one.name: getattr(answer, one.name) for one in fields(answer)}
@@ -344,10 +329,7 @@ def narrowed(answer: Any, real: np.dtype) -> Any:
 
 
 def narrowed_fields(values: dict[str, Any], real: np.dtype) -> dict[str, Any]:
-    """Return fields of an answer in a type of fewer digits; δ grows by what abundances, the first of them, lose by it.
-
-    An answer with abundances that the type cannot hold is not certified.
-    """
+    """Return an answer's fields in a type of fewer digits; δ grows by the rounding of the first, the abundances."""
     name = next(iter(values))
     with np.errstate(over="ignore", invalid="ignore"):
         few = {
@@ -360,7 +342,7 @@ def narrowed_fields(values: dict[str, Any], real: np.dtype) -> dict[str, Any]:
             delta = np.where(is_held, values["delta"] + lost, np.inf)
             solved = np.asarray(values["delta"]) >= 0.0
             few["delta"] = np.where(solved, np.nextafter(delta.astype(real), np.inf, dtype=real), few["delta"])
-            few["kappa"] = np.where(is_held, few["kappa"], np.inf).astype(real)
+            few["kappa"] = np.where(is_held, few["kappa"], np.inf).astype(real)  # not held: not certified
     return few
 
 

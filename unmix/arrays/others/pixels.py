@@ -23,11 +23,7 @@ MOST_PIXELS, MOST_OF_LARGE, LARGE = 2**22, 2**17, 32
 def solve_pixels_there(
     Y: Any, L: int, p: int, kind: OnGpu, device: str | None, key: Hashable, plan: Callable[[], Problem]
 ) -> dict[str, Any]:
-    """Return the fields of `unmix.Solution` for pixels (..., L) on a GPU, in arrays of their kind; nothing is waited
-    for.
-
-    ``key`` says which problem of p endmembers it is that ``plan`` plans.
-    """
+    """Enqueue pixels (..., L) on a GPU; return the fields of `unmix.Solution`. ``key`` identifies the problem."""
     whole = tuple(Y.shape)
     if not whole or whole[-1] != L:
         raise CubeError(f"Y must be (..., {L}) for E of {L} bands, but has shape {whole}")

@@ -30,16 +30,13 @@ TYPES = {
 
 
 def solve_systems_there(A: Any, B: Any, own: dict[str, Any], kind: OnGpu, device: str | None) -> dict[str, Any]:
-    """Return the fields of `unmix.nnls.Batch` for right-hand sides (N, m) on a GPU, in arrays of their kind; nothing is
-    waited for.
-
-    A matrix of all systems is copied to the host, where it is prepared, once for calls that come again.
-    """
+    """Enqueue right-hand sides (N, m) on a GPU; return the fields of `unmix.nnls.Batch` in arrays of their kind."""
     index = gpu_for(kind, B, device)
     A = A if hasattr(A, "shape") else np.asarray(A, np.float64)
     A = A[0] if len(A.shape) == 3 and A.shape[0] == 1 else A
     with on(index) as gpu:
         stream = kind.stream(index)
+        # A matrix of all systems is prepared on the host, once for calls that come again.
         shared = None if len(A.shape) == 3 else np.ascontiguousarray(on_host(A), np.float64)
         arguments = {"B": systems_on_gpu("B", B)} | {name: systems_on_gpu(name, values) for name, values in own.items()}
         if shared is None:

@@ -1,4 +1,4 @@
-"""`auto`, the default: endmembers by the cone, by means of near-pure pixels, or by simplices, whichever explain the scene best."""
+"""`auto`, the default: choose the endmembers of cones, near-pure means or simplices that explain a scene best."""
 
 from .choice import Chosen, auto, count_edges
 from .corners import Cone, cone

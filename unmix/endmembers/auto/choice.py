@@ -1,5 +1,4 @@
-"""`auto`, the default: a few sets of endmembers, each right for another kind of scene, and a choice that needs no
-truth.
+"""`auto`, the default: find several sets of endmembers and choose one without knowing the truth.
 
 **Where brightness does not vary** (`unmix.endmembers.plane`), endmembers are corners of a simplex: the most likely one
 (`likely`), to which the search begins at N-FINDR's pixels; or SISAL's, where noise blurs the fractions and few pixels
@@ -136,11 +135,7 @@ class Chosen:
 
 
 def auto(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> Chosen | list[int]:
-    """Find p endmembers; the arguments are those of `unmix.endmembers.vca.vca`.
-
-    A list of fewer pixels than p where there are no more distinct spectra; `CubeError` as of
-    `unmix.endmembers.auto.cone`.
-    """
+    """Find p endmembers, with the arguments of `vca`; return fewer than p pixels where the spectra are not distinct."""
     flat = Plane(moments).is_flat(p)
     found = of_simplices(moments, p, seed, budget, passes) if flat else of_cones(moments, p, seed, budget, passes)
     return found if isinstance(found, list) else Chosen(found, flat)
@@ -191,7 +186,7 @@ def entropy(fractions: np.ndarray) -> float:
 
 
 def of_simplices(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> tuple[Candidate, ...] | list[int]:
-    """Return the corners of the most likely simplex and SISAL's, the better first; a list of pixels where there is no simplex."""
+    """Return the candidates of the most likely simplex and of SISAL, the better first; pixels where neither exists."""
     most = min(max(PUREST), moments.pixels // p)
     with components(moments, p, budget, passes) as (points, constant):
         simplex = exchanged_from(points, constant, p, spanning_and_seeded(p, seed))
@@ -226,7 +221,7 @@ def of_simplex(plane: PlaneOfSample, name: str, found: Likely | Enclosing, share
 
 
 def differ(one: Candidate, other: Candidate) -> float:
-    """Return by how much fractions of two sets differ, a mean over pixels and materials, matched by angle, the nearest first."""
+    """Return the mean difference of the fractions of two sets, whose materials are matched by the smallest angles."""
     U, V = (some.spectra / np.linalg.norm(some.spectra, axis=0) for some in (one, other))
     near, theirs = U.T @ V, np.empty(U.shape[1], int)
     for _ in range(len(near)):
@@ -237,12 +232,7 @@ def differ(one: Candidate, other: Candidate) -> float:
 
 
 def count_edges(sampled: Sampled, most: int, threads: int) -> tuple[int, float] | None:
-    """Return the number of edges, at most ``most``, of the cone or the means that explain the pixels best, and their
-    misfit.
-
-    Sets of 1, 2, 3… are found until `NO_BETTER` in a row are no better. None where the sample has too few neighbours to
-    tell noise.
-    """
+    """Return the number of edges, at most ``most``, of the best cone or means, and their misfit; None without noise."""
     if not sampled.tells_noise:
         return None
     most = min(most, *sampled.sample.spectra.shape)
@@ -275,10 +265,7 @@ def needed_to_count(found: list[tuple[float, float]]) -> int:
 
 
 def value_of(sampled: Sampled, U: np.ndarray | None) -> tuple[float, float]:
-    """Return the value by which sets of different numbers, with components U (k, p), are compared, and their misfit.
-
-    Infinite without independent spectra.
-    """
+    """Return the value by which numbers of edges U (k, p) are compared, and the misfit; infinite if dependent."""
     one = None if U is None else sampled.nearly_fitted(U)
     if one is None:
         return np.inf, np.inf

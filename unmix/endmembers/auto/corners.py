@@ -1,5 +1,4 @@
-"""Endmembers as the edges of the smallest cone: where the search begins, and the near-pure pixels of which each
-spectrum is the mean."""
+"""Endmembers as the edges of the smallest cone: the starts of the search, and the means of near-pure pixels."""
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -42,8 +41,7 @@ Apply = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Cone(Means):
-    """Endmembers that are the edges of a cone: the mean directions of their near-pure pixels or, of a sharp cone, its
-    edges.
+    """Endmembers as the edges of a cone: the means of their near-pure pixels or, of a sharp cone, the edges.
 
     Attributes
     ----------
@@ -62,12 +60,7 @@ class Cone(Means):
 
 
 def cone(moments: Moments | None, p: int, seed: int, budget: int, passes: Passes) -> Cone | list[int]:
-    """Find p endmembers; the arguments are those of `unmix.endmembers.vca.vca`, of which ``moments`` and ``budget`` are
-    not used.
-
-    A sample of the pixels is read, one pass at most, and held: `MOST_PIXELS` spectra. A list of fewer pixels than p
-    where there are no more distinct directions; `CubeError` where no pixel of the sample has a direction.
-    """
+    """Find p endmembers, with the arguments of `vca`; return fewer than p pixels where directions are not distinct."""
     sampled = Sampled.of(passes)
     if len(sampled.sample.places) == 0:
         raise CubeError(f"{passes.scenes[0].cube.path}: no pixel of the sample is above 0; use `extract` nfindr")
@@ -82,11 +75,7 @@ def cone(moments: Moments | None, p: int, seed: int, budget: int, passes: Passes
 
 
 def quick_cone(sampled: Sampled, p: int, seed: int = 0) -> np.ndarray | None:
-    """Return the components (k, p), as `Sampled.seen` has them, of the edges of a cone that is searched from fewer sets
-    of pixels.
-
-    None where the directions span no cone of p edges.
-    """
+    """Return the edges (k, p), in `Sampled.seen`'s axes, of a cone from fewer starts; None if there is no cone."""
     data, _ = sampled.weighed(p)
     begins = starts(data.T, sampled.sample.lengths, p, seed, PARTS_TO_COUNT, map)
     if not begins:
@@ -117,13 +106,7 @@ def distinct(ways: list[np.ndarray], most: int) -> list[np.ndarray]:
 
 
 def starts(T: np.ndarray, lengths: np.ndarray, p: int, seed: int, parts: int, apply: Apply) -> list[list[int]]:
-    """Return sets of p rows of T (n, p) whose directions are independent, each the corners of a largest simplex of some
-    of the rows.
-
-    Simplices of directions, of directions in perspective along their mean, and of the pixels with their lengths: the
-    noise of dark pixels is small in the last, their mixtures are exact in the second. Of all rows also those that SPA
-    picks.
-    """
+    """Return sets of p independent rows of T (n, p), each the corners of a largest simplex of some of the rows."""
     n = len(T)
     random = np.random.Generator(np.random.PCG64(seed))
     size = max(n // PIXELS_A_PART, 10 * p)
@@ -131,7 +114,10 @@ def starts(T: np.ndarray, lengths: np.ndarray, p: int, seed: int, parts: int, ap
     found: list[list[int]] = []
 
     def corners_of(part: np.ndarray) -> list[list[int]]:
+        # Directions; directions in perspective, in which mixtures are exact; and pixels with their lengths, in which
+        # the noise of dark pixels is small.
         clouds = (T[part], in_perspective(T[part]), T[part] * lengths[part, None])
+        # Of all rows also the pixels that SPA picks.
         of_all = [Cloud(rows).corners(p)[0 if len(part) == n else -1 :] for rows in clouds]
         return [sorted(int(part[k]) for k in places) for each in of_all for places in each]
 
@@ -149,7 +135,7 @@ def in_perspective(T: np.ndarray) -> np.ndarray:
 
 
 def endmembers_of(sampled: Sampled, data: Weighed, axes: np.ndarray, W: np.ndarray) -> Cone:
-    """Return the endmembers of a cone: of each edge the mean direction of its near-pure pixels, or the edge where the cone is sharp."""
+    """Return the endmembers of a cone: the means of each edge's near-pure pixels, or the edges of a sharp cone."""
     sample, one = sampled.sample, fitted(data, W)
     order = np.argsort(-one.fractions.sum(axis=0), kind="stable")
     sharp = sampled.is_sharp(one)

@@ -1,4 +1,4 @@
-"""The density of pixels under a simplex, its derivative by the corners, and more likely shares (`unmix.endmembers.auto.likely`)."""
+"""The density of pixels under a simplex, its derivative by the corners, and shares that are more likely (`likely`)."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -99,7 +99,7 @@ class Scratch(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over pixels, weighed by the probability that each is mixed, or pure: rows of vectors, or numbers, their lanes added."""
+    """Sums over pixels weighed by the probability that each is mixed or pure, as vectors or added over the lanes."""
 
     values: Any  # (2 + p,) −log of the density; mixed pixels; those without each material
     pure: Any  # (p (1 + d),) pure pixels, and their components
@@ -166,7 +166,7 @@ class Pixels:
         return found
 
     def density(self, C: np.ndarray, noise: float, shares: Shares) -> Density:
-        """Return their density under the simplex of C (p − 1, p), for a variance of the noise; `LinAlgError` without volume."""
+        """Return the density under the simplex C (p − 1, p) for a noise variance; `LinAlgError` if it has no volume."""
         C, n = np.ascontiguousarray(C), len(self.Z)
         if not self.is_sorted:
             A = self.within(C)
@@ -190,10 +190,7 @@ def added(piece: Piece, C: np.ndarray, noise: float, log_mixed: float, terms: Te
 
 @compiled
 def log_facets(T, row, terms, scratch):
-    """Return the logarithm of the product over facets for a vector of pixels, and the sum of min (t, 0)².
-
-    Φ (−x) = exp (−x² / 2) m(x), with (1 + x) m(x) a polynomial in (x − 4) / (x + 4): so φ and Φ take one exponential.
-    """
+    """Return the logarithm of the product over facets for a vector of pixels, and the sum of min (t, 0)²."""
     Q, p = terms.Q, terms.Q.shape[0]
     total, product, below = broadcast(0.0), broadcast(1.0), broadcast(0.0)
     for j in range(p):
@@ -205,6 +202,7 @@ def log_facets(T, row, terms, scratch):
         x = t - negative - negative
         half = 0.5 * (x * x)
         step = (x - MIDDLE) / (x + MIDDLE)
+        # Φ(−x) is exp(−x²/2) times this polynomial over 1 + x: φ and Φ share one exponential.
         tail = broadcast(TAIL[0])
         for k in range(1, TAIL.shape[0]):
             tail = fma(tail, step, broadcast(TAIL[k]))
@@ -227,7 +225,7 @@ def log_facets(T, row, terms, scratch):
 
 @compiled
 def distance_in(T, A, row, C, left):
-    """Return the squared distance of a vector of pixels from mixtures with fractions A, and write the differences to ``left``."""
+    """Write the differences of a vector of pixels from mixtures with fractions A, and return their squared length."""
     square = broadcast(0.0)
     for i in range(C.shape[0]):
         value = load(T, row + i)
@@ -301,11 +299,7 @@ def add_likelihoods(piece, C, noise, log_mixed, terms):
 
 @compiled
 def simplex_in(C, noise, shares, terms, totals):
-    """Fill ``terms``, and return the logarithm of the share of mixed pixels over the volume; ∞ where two corners are
-    one.
-
-    ``totals`` become 0.
-    """
+    """Fill ``terms``, clear ``totals``, and return log (mixed share / volume); ∞ where the simplex has no volume."""
     d, p = C.shape
     for total in (totals.values, totals.pure, totals.facets, totals.left):
         total[:] = 0.0

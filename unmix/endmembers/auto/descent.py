@@ -1,4 +1,7 @@
-"""Minimise a smooth function by L-BFGS (Liu and Nocedal 1989). To import scipy.optimize takes as long as a whole small run."""
+"""Minimise a smooth function by L-BFGS (Liu and Nocedal 1989).
+
+To import scipy.optimize takes as long as a whole small run.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -25,7 +28,7 @@ class Point(NamedTuple):
 
 
 def descended(function: Function, x: np.ndarray, steps: int, least: float = 0.0) -> Point:
-    """Return the point of the least value that at most so many steps from x (n,) lead to; a step that gains less is the last."""
+    """Return the lowest point within ``steps`` steps of x (n,); a step that gains less than ``least`` is the last."""
     at, pairs = Point(x, *function(x)), deque[tuple[np.ndarray, np.ndarray]](maxlen=MEMORY)
     for _ in range(steps):
         if np.abs(at.slope).max() <= LEAST_SLOPE:
@@ -61,11 +64,7 @@ def curved(slope: np.ndarray, pairs: deque[tuple[np.ndarray, np.ndarray]]) -> np
 
 
 def searched(function: Function, at: Point, direction: np.ndarray) -> Point | None:
-    """Return a point along a direction whose value and slope are enough below those ``at`` its beginning; None where
-    none is lower.
-
-    By bisection (Lewis and Overton 2013), which a function with kinks does not lead astray.
-    """
+    """Return a lower point along a direction, by bisection (Lewis and Overton 2013); None where no point is lower."""
     expected, share, lower, upper = float(at.slope @ direction), 1.0, 0.0, np.inf
     best = None
     for _ in range(MOST_TRIALS):
@@ -77,6 +76,7 @@ def searched(function: Function, at: Point, direction: np.ndarray) -> Point | No
             lower, best = share, found
         else:
             return found
+        # Bisection is not led astray by the kinks of a function.
         beyond = found.value - at.value - share * expected
         if lower == 0.0 and 0.0 < beyond < np.inf:  # to the minimum of the parabola through both values
             share *= min(max(-0.5 * share * expected / beyond, SHORTEST), LONGEST)

@@ -137,7 +137,7 @@ class PlaneOfSample:
         return np.ascontiguousarray(self.moments.mean[:, None] + self.U @ C * self.size)
 
     def settled(self, C: np.ndarray, shares: Shares | None) -> Density:
-        """Return the density under a simplex, with the shares under which it is most likely, searched from those of another simplex."""
+        """Return the density under the simplex C (p − 1, p) with its most likely shares, searched from ``shares``."""
         at = self.pixels.density(C, self.noise, first_shares(C.shape[1]) if shares is None else shares)
         for _ in range(STEPS_TO_SETTLE):
             before, at = at.value, self.pixels.density(C, self.noise, at.shares)
@@ -182,7 +182,7 @@ def climbed(
 
 
 def most_likely(pixels: Pixels, starts: Sequence[np.ndarray], noise: float) -> tuple[np.ndarray, Shares] | None:
-    """Return the corners (p − 1, p) and shares to which the best of several starts leads; None where all are degenerate."""
+    """Return corners (p − 1, p) and shares that the best of several starts leads to; None if all are degenerate."""
     few, ways = Pixels(pixels.Z[:: -(-len(pixels.Z) // FEW_PIXELS)]), []
     reached: list[dict[float, np.ndarray]] = []
     for C in starts:
@@ -200,10 +200,7 @@ def most_likely(pixels: Pixels, starts: Sequence[np.ndarray], noise: float) -> t
 def cooled(
     pixels: Pixels, C: np.ndarray, noise: float, reached: list[dict[float, np.ndarray]]
 ) -> tuple[np.ndarray, Shares] | None:
-    """Return corners (p − 1, p) and shares to which a search leads that begins with more noise than there is.
-
-    None where it comes to a simplex that another search had ``reached`` at the same noise; its own are added.
-    """
+    """Return corners (p − 1, p) and shares searched with ever less noise; None if another search passed there."""
     shares, own = first_shares(C.shape[1]), dict[float, np.ndarray]()
     for times in NOISES:
         if times > 64.0 and times * noise > FAINT:
@@ -211,14 +208,14 @@ def cooled(
         if times == 1.0 or pixels.density(C, times * noise, shares).blur.max() <= MOST_BLURRED:
             C, shares = climbed(pixels, C, times * noise, shares, GAINS[0], LEAST_GAIN)
             if any(times in other and np.abs(C - other[times]).max() < ALIKE for other in reached):
-                return None
+                return None  # the other search goes on from here
             own[times] = C
     reached.append(own)
     return C, shares
 
 
 def likely(plane: PlaneOfSample, starts: Sequence[np.ndarray]) -> Likely | None:
-    """Return the most likely simplex, to which the best of several simplices (p − 1, p) leads; None where all are degenerate."""
+    """Return the most likely simplex found from several starts (p − 1, p); None where all are degenerate."""
     found = most_likely(plane.pixels, starts, plane.noise)
     if found is None:
         return None

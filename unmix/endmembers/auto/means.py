@@ -1,5 +1,4 @@
-"""Endmembers as the means of near-pure pixels: first those nearest to the corners of the largest simplex, then those
-nearest to the means.
+"""Endmembers as the means of near-pure pixels: those nearest to the largest simplex' corners, then to the means.
 
 A corner is one pixel, the noisiest of its material or the one that varies most; the mean of all pixels that hold nearly
 nothing else is the material's own direction, where there are such pixels.
@@ -14,7 +13,7 @@ NEAR_PURE, ROUNDS = 0.8, 4
 
 
 def near_pure_members(sampled: Sampled, p: int) -> list[np.ndarray] | None:
-    """Return the near-pure pixels of each endmember, as rows of a sample; None where it has fewer distinct directions."""
+    """Return the rows of each endmember's near-pure pixels; None where the sample has fewer than p directions."""
     found = sampled.cloud.corners(p)
     if not found or len(set(found[-1])) < p:
         return None
@@ -32,7 +31,7 @@ def near_pure_members(sampled: Sampled, p: int) -> list[np.ndarray] | None:
 
 
 def quick_means(sampled: Sampled, p: int) -> np.ndarray | None:
-    """Return the components (k, p), as `Sampled.seen` has them, of means of near-pure pixels; None where there are fewer."""
+    """Return the means (k, p) of near-pure pixels in `Sampled.seen`'s axes; None where there are fewer than p."""
     members = near_pure_members(sampled, p)
     return None if members is None else directions_of(sampled.seen(p)[1], members)
 
@@ -44,7 +43,7 @@ def directions_of(units: np.ndarray, members: list[np.ndarray]) -> np.ndarray:
 
 
 def means(sampled: Sampled, p: int) -> Means | None:
-    """Return p endmembers that are means of near-pure pixels of a sample, as bright as their median; None where there are fewer."""
+    """Return the means of p endmembers' near-pure pixels, at their median brightness; None where there are fewer."""
     members, sample = near_pure_members(sampled, p), sampled.sample
     if members is None:
         return None

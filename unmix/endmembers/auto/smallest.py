@@ -69,7 +69,7 @@ def solid_angle_in(W, room, steps):
 
 @compiled
 def slopes_in(one, data, room, steps, soft):
-    """Fill ``steps.slope`` (p, p) with the gradient of the value in W, and ``steps.bend`` with how a row of it bends."""
+    """Fill ``steps.slope`` (p, p) with the gradient in W, and ``steps.bend`` (p, p) with about each row's curvature."""
     A, R, sums, p = one.A, one.R, steps.sums, one.W.shape[0]
     solid_angle_in(one.W, room, steps)
     all_roots = broadcast(0.0)
@@ -107,7 +107,7 @@ def is_too_flat(one, room):
 
 @compiled
 def narrow(now, other, data, room, steps, soft, most):
-    """Move the edges of a cone that is fitted, ``now``, by Newton-like steps until no step lowers the value; ``other`` is scratch."""
+    """Move the edges of the fitted cone ``now`` by Newton-like steps while the value falls; ``other`` is scratch."""
     p = now.W.shape[0]
     reached = value_in(now, data, room, steps, soft)
     for _ in range(most):
@@ -151,12 +151,9 @@ def solid_angle(W: np.ndarray) -> float:
 
 
 def narrowed(data: Weighed, W: np.ndarray, most: int) -> Fitted:
-    """Return the cone at which no step lowers the value any more, from the edges W (p, p), and how directions lie to
-    it.
-
-    These are sorted by the edges they use at first, since few of them change in a step.
-    """
+    """Return the fitted cone to which at most ``most`` Newton-like steps from the edges W (p, p) lead."""
     first, p = fitted(data, W), len(W)
+    # Few of the edges that a direction uses change in a step.
     order = by_edges(first.A)
     tiles, room = data.ordered(order).tiles, room_for(p)
     now, other = room_of_results(tiles, W), room_of_results(tiles, W)
@@ -181,7 +178,7 @@ def lonely_edges(one: Fitted) -> float:
 
 
 def quantile(X: np.ndarray, share: float) -> np.ndarray:
-    """Return a quantile of each column of X (n, p), as NumPy's does, in a third of the time: it has no choices to make."""
+    """Return a quantile of each column of X (n, p), equal to NumPy's, in a third of the time."""
     at = share * (len(X) - 1)
     first, last = int(at), min(int(at) + 1, len(X) - 1)
     ordered = np.partition(X.T, (first, last))

@@ -1,5 +1,4 @@
-"""Sum and project the pixels of a scene on a GPU: the same chains of fused additions as on a CPU, so that results are
-the same bits.
+"""Sum and project the pixels of a scene on a GPU, to the same bits as on a CPU, by the same chains of fused additions.
 
 Blocks come through page-locked memory, a stream each, while others are worked at. A block becomes a panel of spectra;
 each entry of a sum is a chain over the pixels of a unit in one thread, which goes on where a unit ends in the next
@@ -35,7 +34,7 @@ OF_PIXEL = 64
 
 @functools.cache
 def loading_kernel(interleave: str) -> Any:
-    """Return the kernel that makes a panel of a block: a row of spectrum for each pixel, zeros where it is masked, and ``valid``."""
+    """Return the kernel that writes a block to ``panel`` (n, L), zeros where masked, and to ``valid`` (n,) 0 or 1."""
     value_of = LAYOUTS[interleave][0]
 
     def load_pixels(raw, samples, stored, panel, valid):
@@ -61,7 +60,7 @@ def loading_kernel(interleave: str) -> Any:
 
 @functools.cache
 def counting_kernel() -> Any:
-    """Return the kernel that counts valid pixels, and in ``pairs`` (n,) marks the pixels that differ from the one before."""
+    """Return the kernel that counts valid pixels, and marks in ``pairs`` (n,) those that differ from the one before."""
 
     def count_pixels(panel, valid, begin, samples, each, pairs, counts):
         # grid: pixels of the block
@@ -85,7 +84,7 @@ def counting_kernel() -> Any:
 
 @functools.cache
 def adding_kernel(unit: int) -> Any:
-    """Return the kernel that adds the products of a block's pixels, or of their differences, to the sums of their units."""
+    """Return the kernel that adds products of a block's pixels and of neighbours' differences to their units' sums."""
 
     def add_products(panel, pairs, begin, count, samples, each, sums):
         # grid: units of the block, tiles of the lower triangle, spectra and differences
@@ -166,7 +165,7 @@ def merging_kernel() -> Any:
 
 @functools.cache
 def projecting_kernel() -> Any:
-    """Return the kernel that writes ``Uᵀy − shift`` of a block's pixels to columns of X from ``first`` on, NaN where masked."""
+    """Return the kernel that writes ``Uᵀy − shift`` to columns of X (d, pixels) from ``first`` on, NaN where masked."""
 
     def project_pixels(panel, valid, count, U, shift, first, X):
         d = U.shape[1]
@@ -221,7 +220,7 @@ class GpuPass:
             self.compute = cuda.stream()
 
     def run(self, work: Callable[[GpuSlot, int, int], None], finish: Callable[[GpuSlot], None]) -> None:
-        """Read the scene: ``work(slot, begin, count)`` enqueues what is done with a panel, ``finish`` takes its block."""
+        """Read the scene: ``work(slot, begin, count)`` enqueues the work on a panel, ``finish`` takes the block."""
         self.work = work
 
         def read(slot: GpuSlot, lines: slice) -> None:

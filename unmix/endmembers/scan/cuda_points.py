@@ -1,5 +1,4 @@
-"""Hold the projections of all pixels in the memory of a GPU, and search them there: the same places and bits as on a
-CPU.
+"""Hold the projections of all pixels in the memory of a GPU, and search them there, to the same bits as on a CPU.
 
 A CPU's sums are products that are rounded, then added. Compilers for GPUs fuse the two, so a product is a fused sum
 with 0 here, which is the product rounded.
@@ -47,7 +46,7 @@ def value_at(X, n, F, k):
 
 @on_gpu
 def keep_largest(best, most, k, places, values):
-    """Write the largest value of a block's threads, and its place, the first of equal ones, to row k and the block's column."""
+    """Write the largest value of a block's threads and its place, the first of equal ones, to [k, block]."""
     t, where = cuda.threadIdx.x, cuda.shared.array(THREADS, np.int64)
     much = cuda.shared.array(THREADS, np.float64)
     where[t], much[t] = best, most
@@ -147,7 +146,7 @@ def peaks_kernel() -> Any:
 
 @functools.cache
 def reaching_kernel() -> Any:
-    """Return the kernel that lists, in any order, pixels whose ``fᵀ(x, 1)`` is at least ``least`` (p,); ``found`` counts them."""
+    """Return the kernel that lists pixels with ``fᵀ(x, 1)`` ≥ ``least`` (p,), in any order; ``found`` counts them."""
 
     def list_pixels(X, F, least, places, values, found):
         # grid: parts of the pixels, columns of F
@@ -200,7 +199,7 @@ def chosen_kernel() -> Any:
 
 
 class GpuPoints(Points):
-    """The projected pixels as columns of X (d, pixels) on a GPU; ``budget`` bytes may hold them for who searches without it."""
+    """The projected pixels as columns of X (d, pixels) on a GPU; ``budget`` is the bytes of a copy in host memory."""
 
     def __init__(self, device: Any, X: Any, budget: int, threads: int) -> None:
         self.device, self.X, self.budget, self.threads = device, X, budget, threads

@@ -32,7 +32,7 @@ class Pixels(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over pixels, in panels: vectors of bands; bands beyond L are 0. B is L rounded up to a multiple of the width."""
+    """Sums over pixels as panels of vectors; B is the number of bands L rounded up to the width, 0 beyond L."""
 
     total: Any  # (B / width, width): of the spectra
     products: Any  # (B / width · B, width): of y yᵀ; row q B + i holds those of band i and the bands of panel q, where i is not less
@@ -56,13 +56,9 @@ class Scratch(NamedTuple):
 
 @compiled
 def place_of(pixels, n):
-    """Return line and sample at which to gather a tile, the lane of the block's pixel n in it, and how many of its
-    pixels follow.
-
-    A tile that would reach beyond the end of a line begins before pixel n, since a whole one is gathered ten times as
-    fast.
-    """
+    """Return line and sample of a tile, the lane of the block's pixel n in it, and how many pixels it has from n on."""
     line, sample = n // pixels.run, n % pixels.run
+    # A tile at the end of a line begins before pixel n: a whole tile is gathered ten times as fast.
     first = max(0, min(sample, pixels.run - WIDTH))
     count = min(WIDTH, pixels.run - first)
     lane = sample - first
@@ -80,7 +76,7 @@ def add_products(panels, count, B, sums):
 
 @compiled
 def take_tile(block, pixels, n, stored, scratch, at):
-    """Gather pixels from the block's pixel n on into a stretch, from its place ``at`` on, −1 for the one before; return how many."""
+    """Gather pixels from the block's pixel n on into a stretch from ``at`` on (−1: the one before); return how many."""
     Y, missing, spectra = scratch.Y, scratch.missing, scratch.spectra
     line, first, count, lane, some = place_of(pixels, n)
     some = min(some, STRETCH - at)
@@ -103,7 +99,7 @@ def take_tile(block, pixels, n, stored, scratch, at):
 
 @compiled
 def sum_pixels(block, pixels, each, stored, scratch, sums):
-    """Add some pixels to sums, and the differences of neighbours in every ``each``-th line; scratch is zeros at first."""
+    """Add pixels, and neighbours' differences in every ``each``-th line, to ``sums``; scratch must begin as zeros."""
     spectra, pairs, valid = scratch.spectra, scratch.pairs, scratch.valid
     Q, height = sums.total.shape[0], STRETCH + 1
     n, last = pixels.first, pixels.first + pixels.size
@@ -142,11 +138,7 @@ def sum_pixels(block, pixels, each, stored, scratch, sums):
 
 @compiled
 def project_pixels(block, pixels, stored, scratch, U, shift, Z, out, more):
-    """Write ``Uᵀy − shift`` of some pixels to rows of ``out``, NaN where masked, and the columns that it has no room
-    for to ``more``.
-
-    Z (d, width) is scratch.
-    """
+    """Write ``Uᵀy − shift`` to rows of ``out``, the last columns to ``more``, NaN if masked; Z (d, width): scratch."""
     n, last, own = pixels.first, pixels.first + pixels.size, out.shape[1]
     while n < last:
         line, first, count, lane, some = place_of(pixels, n)
@@ -163,7 +155,7 @@ def project_pixels(block, pixels, stored, scratch, U, shift, Z, out, more):
 
 @compiled
 def number_pixels(block, pixels, stored, scratch, mean, direction, out):
-    """Write a number for each of some pixels: ``directionᵀ(y − mean)``, or ``|y − mean|²`` without direction; NaN where masked."""
+    """Write ``directionᵀ(y − mean)``, or ``|y − mean|²`` without direction, of pixels to ``out``; NaN where masked."""
     n, last = pixels.first, pixels.first + pixels.size
     has_direction = direction.shape[0] > 0
     while n < last:

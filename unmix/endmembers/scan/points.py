@@ -19,7 +19,7 @@ IN_CACHE = 2**14
 
 
 class Points:
-    """The projected pixels, (pixels, d): an array if it fits the budget (bytes), else a scratch file; threads share their searches."""
+    """The projected pixels (pixels, d), in memory if that takes at most ``budget`` bytes, else in a scratch file."""
 
     # Rows of the scratch file that are read at a time, and by one thread of several; fewest rows in memory that are
     # worth a thread's while; parts that a thread takes before results are asked for.
@@ -52,7 +52,7 @@ class Points:
             yield first, self.part(first, min(size, self.pixels - first))
 
     def parts(self) -> Iterator[tuple[int, Callable[[], np.ndarray]]]:
-        """Yield the number of the first row of each part of the rows, in order, and what returns the part; a thread takes one."""
+        """Yield the first row of each part of the rows, in order, and a function that returns the part, for threads."""
         size = self.PART if self.held is None else max(self.FEWEST, -(-self.pixels // self.threads))
         for first in range(0, self.pixels, size):
             yield first, functools.partial(self.part, first, min(size, self.pixels - first))
@@ -65,15 +65,12 @@ class Points:
         return np.frombuffer(raw).reshape(-1, self.d)
 
     def mapped(self, function: Callable[[int, np.ndarray], Result]) -> Iterator[Result]:
-        """Yield what ``function`` makes of parts of the rows, in order; it is given the number of the first row, and
-        the rows.
-
-        Parts depend on threads and memory, so what is made of them together must not depend on where they end.
-        """
+        """Yield the results of ``function(first, rows)`` for parts of the rows, in order."""
 
         def of_part(part: tuple[int, Callable[[], np.ndarray]]) -> Result:
             return function(part[0], part[1]())
 
+        # Parts depend on threads and memory: results of them together must not depend on where they end.
         parts = list(self.parts())
         if len(parts) == 1:
             yield of_part(parts[0])
@@ -83,11 +80,7 @@ class Points:
             yield from self.pool.map(of_part, parts[k : k + together])
 
     def farthest_each(self, F: np.ndarray) -> tuple[list[int], list[float]]:
-        """Return for each column f of F (d + 1, p) the row with the largest ``|fᵀ(x, 1)|``, the first of equal ones,
-        and that value.
-
-        −1 where there is none.
-        """
+        """Return the first row of the largest ``|fᵀ(x, 1)|`` for each column f of F (d + 1, p), and the value or −1."""
         p = F.shape[1]
 
         def find(first: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -102,11 +95,7 @@ class Points:
         return places.tolist(), values.tolist()
 
     def largest_residual(self, constant: float, Q: np.ndarray) -> tuple[int, float]:
-        """Return the row x whose ``(x, constant)`` has the largest part outside the span of the rows of Q (n, d + 1),
-        and its square.
-
-        The first of equal ones; −1 where there is none.
-        """
+        """Return the first row whose ``(x, constant)`` is farthest from the span of Q (n, d + 1), and the square."""
         best, most = 0, -1.0
         for first, (n, value) in self.mapped(
             lambda first, rows: (first, largest_residual(rows, constant, Q, aligned_zeros(self.d + 2, WIDTH)))
@@ -116,7 +105,7 @@ class Points:
         return best, most
 
     def count_use(self, inverse: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return histograms of barycentric coordinates and numbers of pixels, as `unmix.endmembers.scan.searches.count_use` adds."""
+        """Return ``bins``, ``leads``, ``beyond`` and the pair (valid, outside), as `searches.count_use` counts them."""
         p = len(inverse)
 
         def count(_: int, rows: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -126,7 +115,7 @@ class Points:
         return functools.reduce(lambda one, other: tuple(map(np.add, one, other)), self.mapped(count))
 
     def largest_along(self, F: np.ndarray, count: int) -> list[list[int]]:
-        """Return for each column f of F (d + 1, p) the ``count`` rows with the largest ``fᵀ(x, 1)``, the first of equal ones first."""
+        """Return for each column f of F (d + 1, p) the ``count`` rows with the largest ``fᵀ(x, 1)``, largest first."""
         columns, d = np.ascontiguousarray(F.T), self.d
 
         def of_part(first: int, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -164,7 +153,7 @@ class Points:
 
 
 def largest_of(values: np.ndarray, count: int) -> np.ndarray:
-    """Return the places (at most ``count``,) of the largest numbers of ``values`` (n,), the first of equal ones; never those of NaN."""
+    """Return the places of the ``count`` largest of ``values`` (n,), largest first, the first of equal ones; no NaN."""
     valid = np.flatnonzero(~np.isnan(values))
     if len(valid) > count:
         least = np.partition(values[valid], len(valid) - count)[len(valid) - count]

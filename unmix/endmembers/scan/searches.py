@@ -1,4 +1,4 @@
-"""Compiled searches among projected pixels, rows of X (n, d), NaN where masked; a GPU's are in `cuda_points`, to the same bits."""
+"""Compiled searches among projected pixels, rows of X (n, d), NaN where masked; `cuda_points` gives the same bits."""
 
 import numpy as np
 
@@ -13,12 +13,7 @@ LOW, PER_UNIT, BINS = -1.0005, 1000, 4000
 
 @compiled
 def largest_residual(X, constant, Q, rest):
-    """Return the row of X whose ``(x, constant)`` has the largest part outside the span of the rows of Q, and its
-    square.
-
-    ``rest`` (d + 2, width) is scratch: the parts of some rows, since a difference of squares would lose them beside a
-    large pixel.
-    """
+    """Return the row of X whose ``(x, constant)`` is farthest from the span of Q's rows, and the squared distance."""
     best, most = -1, -1.0
     d = X.shape[1]
     for n in range(0, X.shape[0], WIDTH):
@@ -33,6 +28,7 @@ def largest_residual(X, constant, Q, rest):
                 share = share + Q[i, j] * load(rest, j)
             for j in range(d + 1):
                 store(rest, j, load(rest, j) - share * Q[i, j])
+        # ``rest`` (d + 2, width) is scratch. A difference of squares would lose a small part beside a large pixel.
         square = broadcast(0.0)
         for j in range(d + 1):
             square = square + load(rest, j) * load(rest, j)
@@ -45,12 +41,9 @@ def largest_residual(X, constant, Q, rest):
 
 @compiled
 def farthest_each(X, F, best, most, rest):
-    """For each column f of F (d + 1, p) find the row of X (n, d) with the largest ``|fᵀ(x, 1)|``, the first of equal
-    ones.
-
-    ``best`` (p,) and ``most`` (p,), −1 on entry, receive the rows and these values; rows with NaN are never chosen.
-    ``rest`` (d + 1, width) is scratch.
-    """
+    """Find the first row of X (n, d) with the largest ``|fᵀ(x, 1)|`` for each column f of F (d + 1, p)."""
+    # ``best`` (p,) and ``most`` (p,; −1 at first) receive rows and values, none of NaN; ``rest`` (d + 1, width) is
+    # scratch.
     d, p, last = F.shape[0] - 1, F.shape[1], X.shape[0] - 1
     for n in range(0, X.shape[0], WIDTH):
         for j in range(d):
@@ -80,7 +73,7 @@ def along(X, f, constant, out):
 
 @compiled
 def normalise(X, u):
-    """Divide each row of X by its product with u (the projective projection); rows with a product of 0 or less become NaN."""
+    """Divide each row of X by its product with u; rows with a product of 0 or less become NaN."""
     for n in range(X.shape[0]):
         total = 0.0
         for j in range(u.shape[0]):
@@ -91,12 +84,9 @@ def normalise(X, u):
 
 @compiled
 def count_use(X, inverse, limits, bins, leads, beyond):
-    """Count pixels, rows of X (n, p − 1), by their barycentric coordinates; rows with NaN do not count.
-
-    ``inverse`` is that of M (`unmix.endmembers.nfindr`). Added to are, int64: ``bins`` (p, BINS), pixels by each
-    coordinate; ``leads`` (p,), those of which it is the largest; ``beyond`` (p,), those outside, where a coordinate is
-    below minus its limit, by the one that is the farthest below. Return how many count, and are outside.
-    """
+    """Count rows of X (n, p − 1) by barycentric coordinates M⁻¹h (`nfindr`); return how many are valid and outside."""
+    # Counts are added to ``bins`` (p, BINS) of each coordinate, ``leads`` (p,) of the largest one, and ``beyond`` (p,)
+    # of the coordinate that is the farthest below minus its limit.
     p, d, valid, outside = inverse.shape[0], X.shape[1], 0, 0
     for n in range(X.shape[0]):
         if np.isnan(X[n, 0]):

@@ -1,4 +1,4 @@
-"""Read a scene once, blocks ahead, while threads work at units of a fixed number of its pixels, in the order of the scene."""
+"""Read a scene once, blocks ahead, while threads work at units of a fixed number of its pixels, in order."""
 
 import math
 import threading
@@ -55,7 +55,7 @@ class Gpu(NamedTuple):
     memory: int
 
     def plan(self, scene: Scene, budget: int, threads: int, held: int = 0) -> BlockPlan | None:
-        """Return the blocks in which sums, or projections of ``held`` bytes, are made there; None where that does not pay or fit."""
+        """Return the blocks for sums, or projections of ``held`` bytes, on the GPU; None if it does not pay or fit."""
         from .cuda import bytes_needed  # the CUDA target takes a second to import
 
         L = len(scene.bands.index)
@@ -65,7 +65,7 @@ class Gpu(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Sums over the valid pixels of a scene: of their spectra (L,), of ``y yᵀ`` (L, L), and of ``d dᵀ`` of neighbours' differences."""
+    """Sums over valid pixels: of spectra (L,), of ``y yᵀ`` and of ``d dᵀ`` of neighbours' differences (L, L)."""
 
     pixels: int
     pairs: int
@@ -75,7 +75,7 @@ class Totals(NamedTuple):
 
 
 class View(NamedTuple):
-    """How pixels are seen: ``x = Uᵀy − shift`` with U (L, d) and shift (d,), then ``x / centreᵀx``, where ``centre`` (d,) is given."""
+    """A projection ``x = Uᵀy − shift`` with U (L, d) and shift (d,), or ``x / centreᵀx`` with ``centre`` (d,)."""
 
     U: np.ndarray
     shift: np.ndarray
@@ -100,14 +100,14 @@ def stored_of(scene: Scene) -> Stored:
 
 
 def walk(cube: Cube, budget: int, beside: int = 0) -> Iterator[tuple[slice, np.ndarray]]:
-    """Read the scene once, in blocks of a memory budget; ``beside`` is the bytes that the caller needs for each line of a block."""
+    """Read the scene once, in blocks of a memory budget; the caller needs ``beside`` bytes more for each line."""
     return read_blocks(
         cube, plan_blocks(cube.lines, bytes_per_line(cube) + beside, budget, 1, chunk=cube.lines_together)
     )
 
 
 def plan(cube: Cube, budget: int, beside: int, slots: int = SLOTS) -> BlockPlan:
-    """Cut a scene into blocks that are small, so that they are read while others are worked at, but hold whole chunks of the file."""
+    """Cut a scene into blocks that are small enough to be read ahead, but hold whole chunks of the file."""
     line, chunk = bytes_per_line(cube) + beside, cube.lines_together
     enough = SLOTS * max(SMALLEST_BLOCK, line * chunk)
     half = max(budget // 2, min(budget, line))  # the other half is for what is kept of the pixels
@@ -115,7 +115,7 @@ def plan(cube: Cube, budget: int, beside: int, slots: int = SLOTS) -> BlockPlan:
 
 
 class Threads:
-    """The worker of a pipeline (`unmix.pipeline.stream`): a task for each unit of pixels, or the part of it that a block has."""
+    """The worker of a pipeline (`unmix.pipeline.stream`): a task for each unit of pixels, or its part in a block."""
 
     def __init__(
         self, pool: ThreadPoolExecutor, scene: Scene, task: Callable[[Slot, Block, int, Pixels], None]
@@ -148,14 +148,11 @@ def scan(
     task: Callable[[Slot, Block, int, Pixels], None],
     finish: Callable[[Slot], None],
 ) -> None:
-    """Read a scene once; threads call ``task`` for the pixels of each unit, then ``finish`` is called for each block,
-    in order.
-
-    ``shape`` is that of the numbers of a pixel, for which `Slot.out` has room; None for no room.
-    """
+    """Read a scene once; call ``task`` in threads for each unit's pixels, then ``finish`` for each block, in order."""
     cube = scene.cube
     blocks = plan(cube, budget, 0 if shape is None else 8 * math.prod(shape) * cube.samples)
     pixels = blocks.lines_per_block * cube.samples
+    # ``shape`` is that of the numbers of a pixel.
     room = (0,) if shape is None else (pixels, *shape)
     size = blocks.lines_per_block * bytes_per_line(cube)
     slots = [Slot(np.empty(size, np.uint8), np.empty(room)) for _ in range(blocks.slots)]
@@ -168,8 +165,7 @@ def scan(
 
 
 class InOrder:
-    """Sums of units, added in the order of the scene, a few of them at a time: threads wait where their unit is too far
-    ahead.
+    """Sums of units, added in the order of the scene; threads wait where their unit is too far ahead.
 
     Parameters
     ----------
@@ -229,11 +225,7 @@ def totals_of(
     look: Callable[[np.ndarray, slice], None],
     gpu: Gpu | None = None,
 ) -> Totals:
-    """Sum all pixels of a scene, and the differences of neighbours in every ``each``-th line, in one pass; on a GPU
-    where that pays.
-
-    ``look`` is called with the stored values and the lines of each block.
-    """
+    """Sum a scene's pixels, and neighbours' differences in every ``each``-th line, in one pass; on a GPU if it pays."""
     L, stored, own = len(scene.bands.index), stored_of(scene), threading.local()
     blocks = None if gpu is None else gpu.plan(scene, budget, threads)
     if gpu is not None and blocks is not None:
@@ -270,7 +262,7 @@ def scratch_of(own: threading.local, L: int) -> Scratch:
 def numbers_of(
     scene: Scene, budget: int, threads: int, shape: tuple[int, ...], of_pixels: OfPixels, visit: Visit
 ) -> None:
-    """Compute numbers of every pixel in one pass; ``visit`` receives the number of a block's first pixel and the numbers, in order."""
+    """Compute numbers of every pixel in one pass; ``visit`` gets a block's first pixel and its numbers, in order."""
     samples, own, L = scene.cube.samples, threading.local(), len(scene.bands.index)
 
     def task(slot: Slot, block: Block, _: int, some: Pixels) -> None:
@@ -283,16 +275,13 @@ def numbers_of(
 
 
 def scattered(scene: Scene, budget: int, threads: int, views: Sequence[View], fill: Fill) -> None:
-    """Project every pixel to one or two views; threads call ``fill`` for some pixels each, in any order.
-
-    ``fill(first, count, project)`` is given the number of the first pixel, how many they are, and a function that
-    writes their projections to arrays (count, d), one for each view, NaN where masked.
-    """
+    """Project every pixel to one or two views; threads call ``fill(first, count, project)`` in any order of pixels."""
     own, stored, L = threading.local(), stored_of(scene), len(scene.bands.index)
     U, shift = stacked(views)
     Z = U.shape[1], WIDTH
 
     def task(slot: Slot, block: Block, _: int, some: Pixels) -> None:
+        # It writes projections to arrays (count, d), one for each view, NaN where masked.
         def project(out: np.ndarray, more: np.ndarray = NO_ROWS) -> None:
             project_pixels(block, some, stored, scratch_of(own, L), U, shift, np.empty(Z), out, more)
 
@@ -309,12 +298,10 @@ def stacked(views: Sequence[View]) -> tuple[np.ndarray, np.ndarray]:
 def held_by(
     gpu: Gpu | None, scenes: Sequence[Scene], budget: int, threads: int, views: Sequence[View], room: int
 ) -> list[Points] | None:
-    """Return all pixels of scenes in each view, in the memory of a GPU; None where that does not pay or fit.
-
-    ``budget`` is the bytes of memory for blocks, ``room`` of that for pixels which an algorithm without a GPU looks at.
-    """
+    """Return all pixels of scenes in each view, in GPU memory; None where that does not pay or fit."""
     if gpu is None:
         return None
+    # ``room`` of the ``budget`` bytes is for pixels that an algorithm without a GPU looks at.
     held = 8 * sum(scene.pixels for scene in scenes) * sum(view.U.shape[1] for view in views)
     plans = [(scene, stored_of(scene), gpu.plan(scene, budget, threads, held)) for scene in scenes]
     if any(blocks is None for *_, blocks in plans):

@@ -49,11 +49,8 @@ def build_tile(typingctx: Any, panels: Any, row: Any, lane: Any, column: Any, co
 
 
 def add_tile(panels, row, lane, column, count, sums, at):
-    """Add to rows from ``at`` on of ``sums`` (·, width) the products of two pieces of ``count`` pixels, one pixel after
-    the other.
-
-    ``sums[at + r] += panels[row + s, lane + r] * panels[column + s]`` for each pixel s and each of `ROWS` values of r.
-    """
+    """Add products of `ROWS` bands and a panel, of ``count`` pixels in order, to rows of ``sums`` from ``at`` on."""
+    # Compiled: sums[at + r] += panels[row + s, lane + r] * panels[column + s] for each of `ROWS` values of r.
     for s in range(count):
         sums[at, 0] = WIDE.fma(panels[row + s, lane], panels[column + s, 0], sums[at, 0])
 

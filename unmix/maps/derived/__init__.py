@@ -1,3 +1,3 @@
-"""Maps made of the float64 abundances beside them: sums by class, models, deviations, proved ranges, draws, RMSE without weights."""
+"""Maps derived from float64 abundances: sums by class, models, deviations, proved ranges, draws, unweighted RMSE."""
 
 from .table import MOST_WRITERS, DerivedMap, derived_maps, header_fields, threads_of_a_writer

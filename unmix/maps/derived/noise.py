@@ -151,7 +151,7 @@ class CubeBeside:
 
 
 class NoiseCube(CubeBeside):
-    """The standard deviation of each band of each pixel of a scene, as EMIT's `RFLUNCERT` files have it; see `CubeBeside`."""
+    """The standard deviation of each band of each pixel, as in EMIT's `RFLUNCERT` files; see `CubeBeside`."""
 
     what = "noise"
     is_as_scene = True
@@ -169,7 +169,7 @@ class NoiseCube(CubeBeside):
         return noise
 
     def factors(self, first: int, count: int) -> np.ndarray:
-        """Return what multiplies the bands of the pixels of some lines, (count × samples, L), NaN where that is not known."""
+        """Return factors of the bands of some lines' pixels, least noise over noise, (count × samples, L), or NaN."""
         noise = self.read(first, count)
         return clear_missing(
             np.where(np.isfinite(noise).all(axis=1, keepdims=True), noise.min(axis=1, keepdims=True) / noise, np.nan)
@@ -191,7 +191,7 @@ class WeightsCube(CubeBeside):
 
 
 def clear_missing(factors: np.ndarray) -> np.ndarray:
-    """Return factors (n, L) with NaN for pixels whose factors above 0 differ more than `LIGHTEST`: the lightest would be rounding."""
+    """Return factors (n, L) with NaN for pixels whose factors differ so much that the lightest would be rounding."""
     least = np.where(factors > 0, factors, np.inf).min(axis=1, keepdims=True)
     return np.where(least > LIGHTEST * factors.max(axis=1, keepdims=True), factors, np.nan)
 
@@ -202,14 +202,14 @@ class AllowedCube(CubeBeside):
     what = "allowed endmembers"
 
     def read(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return which endmembers pixels of some lines may have, (count × samples, p), and of which pixels that is known."""
+        """Return the allowed endmembers of some lines' pixels, (count × samples, p), and where they are known."""
         raw = read_lines(self.part.cube, slice(first, first + count))
         stored = self.part._replace(bands=Bands.of(self.index)).spectra(raw)
         return stored != 0, ~self.part.missing(raw)
 
 
 def noise_of(path: str | os.PathLike[str], scene: Scene, reading: ReadOptions) -> np.ndarray | NoiseCube:
-    """Return the noise of the bands in use (L,), or that of each pixel where the file is a cube; see `read_bands`, `NoiseCube`."""
+    """Return the noise of the bands in use (L,) from a text file (`read_bands`), or a cube of it (`NoiseCube`)."""
     if is_text(path):
         return read_bands(path, scene, "noise")
     return NoiseCube(path, scene, reading)
@@ -235,7 +235,7 @@ def is_text(path: str | os.PathLike[str]) -> bool:
 
 
 def read_numbers(path: str | os.PathLike[str], what: str, of: str) -> list[float]:
-    """Return the last number of each line of a text or CSV file; `InputError` where there is none, but on the first line."""
+    """Return the last number of each line of a text or CSV file, whose first line may have none."""
     try:
         text = decoded(read_small(located(path), LONGEST_FILE))
     except InputError as error:
@@ -253,24 +253,7 @@ def read_numbers(path: str | os.PathLike[str], what: str, of: str) -> list[float
 
 
 def read_bands(path: str | os.PathLike[str], scene: Scene, what: str, has_zero: bool = False) -> np.ndarray:
-    """Return a number for each band in use from a text or CSV file with a line for each band, of which the last number
-    counts.
-
-    Parameters
-    ----------
-    path : path-like
-    scene : Scene
-        The file has a line for each band of its cube, or for each in use.
-    what : str
-        Name of the numbers in messages.
-    has_zero : bool
-        Whether they may be 0.
-
-    Raises
-    ------
-    InputError
-        Where it cannot be read, has another number of lines, or a value is not above 0.
-    """
+    """Return a number > 0 (or 0 if ``has_zero``) for each band in use, the last of each line of a text or CSV file."""
     values, count, bands = read_numbers(path, what, "a band"), scene.cube.bands, scene.bands
     if len(values) not in (count, len(bands.index)):
         raise InputError(

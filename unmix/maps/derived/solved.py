@@ -1,4 +1,4 @@
-"""Values of the pixels that are solved: a map of them, their residuals and the noise that these show, and rounding upwards."""
+"""Values of the pixels that are solved: maps of them, their residuals, the residuals' noise, and rounding upwards."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,23 +26,19 @@ def squares_of_residuals(Y: Any, E: Any, A: Any, out: Any) -> None:
 
 
 def residual_noise(Y: np.ndarray, E: np.ndarray, A: np.ndarray, held: int) -> np.ndarray:
-    """Return the noise that the residuals of pixels (N, L) with abundances (N, p) show, NaN if none; ``held`` equations tie these."""
+    """Return the noise (N,) in residuals of pixels (N, L) with abundances (N, p) under ``held`` equations; or NaN."""
     squares, free = np.empty(len(Y)), freedom(len(E), A, held)
     squares_of_residuals(Y, E, A, squares)
     return np.sqrt(np.divide(squares, free, out=np.full(len(Y), np.nan), where=free > 0))
 
 
 def freedom(L: int, A: np.ndarray, held: int) -> np.ndarray:
-    """Return how many of L bands the abundances (N, p) leave to a residual, (N,): from 0 down there is none, whatever the noise."""
+    """Return the degrees of freedom (N,) that abundances (N, p) leave to a residual of L bands; it may be below 0."""
     return np.asarray(L - np.count_nonzero(A, axis=1) + held)
 
 
 def map_of_solved(count: int, abundance: np.ndarray, masked: np.ndarray, values: Values) -> np.ndarray:
-    """Return a map of some lines, float32 (n, count, samples), −9999 where masked.
-
-    ``values(places, A)`` returns its bands (m, count) of the m pixels that are solved, from their places, line by line,
-    and abundances (m, p).
-    """
+    """Return a map float32 (n, count, samples) of ``values(places, A)`` (m, count), −9999 where masked."""
     n, p, samples = abundance.shape
     solved = np.flatnonzero(~masked.ravel())
     out = np.full((n * samples, count), NODATA, np.float32)

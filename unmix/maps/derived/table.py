@@ -167,15 +167,7 @@ def header_fields(one: DerivedMap) -> dict[str, str | list[str]]:
 
 
 def derived_maps(problem: Problem, options: Options, scene: Cube, device: str = "cpu") -> dict[str, DerivedMap]:
-    """Return the derived maps that the options ask for, by their names.
-
-    Raises
-    ------
-    LibraryError
-        Where sums by class are wanted, and the endmembers have no classes.
-    MethodError
-        Where a map of classes has no room for them.
-    """
+    """Return the derived maps that the options ask for, by their names."""
     sums = options.sums(problem.endmembers, problem.normalization)
     given = GivenLines(problem, options, sums, origin_of(scene), device)
     return {name: DERIVED[name](given) for name in options.derived}
