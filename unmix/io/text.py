@@ -22,7 +22,9 @@ GROUPED = {sign: re.compile(rf"[-+]?[1-9]\d{{0,2}}([{sign}]\d{{3}})+") for sign 
 BLANKS = " \u00a0\u2009\u202f'\u2019"
 BY_BLANKS = re.compile(rf"[-+]?[1-9]\d{{0,2}}([{BLANKS}]\d{{3}})+([.,]\d+)?")
 # A cell of a column of numbers, whichever their signs; words for no value.
-NUMERIC = re.compile(rf"[-+]?[\d.,{BLANKS}]*\d[\d.,{BLANKS}]*([eE][-+]?\d+)?")
+NUMERIC = re.compile(rf"[-+]?[.,]?\d(?:[\d.,{BLANKS}]*[\d.,])?(?:[eE][-+]?\d+)?")
+# A heading with a number in letters: X1,050 or 420 nm.
+IN_LETTERS = re.compile(rf"([^\d.,]*?)\s*({NUMERIC.pattern})\s*([^\d.,]*)")
 NO_VALUE = frozenset({"", "nan", "na", "n/a", "null", "-", "--", "#n/a"})
 # The first line by which spreadsheets tell each other the separator.
 SEPARATOR = re.compile(r'"?sep=([,;\t])"?', re.IGNORECASE)
@@ -57,30 +59,44 @@ def decimal_commas(path: str | os.PathLike[str], example: str, error: type[Unmix
 
 
 def with_points(
-    rows: Sequence[Row], path: str | os.PathLike[str], error: type[UnmixError], is_headed: bool = True
+    rows: Sequence[Row],
+    path: str | os.PathLike[str],
+    error: type[UnmixError],
+    is_headed: bool = True,
+    separator: str = ",",
 ) -> list[Row]:
     """Return rows whose numbers have points for decimal signs, and no sign between thousands; see `sign_of`."""
     rows = [Row(number, [cell.strip() for cell in cells]) for number, cells in rows]
-    if not any(sign in cell for _, cells in rows for cell in cells for sign in "," + BLANKS):
+    # Where commas are decimal, semicolons or tabs separate, and points may group thousands.
+    doubtful = "," if separator == "," else ",."
+    if not any(sign in cell for _, cells in rows for cell in cells for sign in doubtful + BLANKS):
         return rows
     body = rows[is_headed:]
     width = max((len(cells) for _, cells in body), default=0)
     columns = [[cells[i] if i < len(cells) else "" for _, cells in body] for i in range(width)]
     # Names may hold commas: a column is of numbers where every cell is one.
     numeric = [all(cell.lower() in NO_VALUE or NUMERIC.fullmatch(cell) for cell in column) for column in columns]
-    heading = [cell for _, cells in rows[:is_headed] for cell in cells if NUMERIC.fullmatch(cell)]
+    heads = [IN_LETTERS.fullmatch(cell) for _, cells in rows[:is_headed] for cell in cells]
+    heading = [head[2] for head in heads if head]
     values = [cell for column, is_one in zip(columns, numeric) if is_one for cell in column]
     # One program wrote both, but pandas writes points in headings whatever the values have.
     signs = [sign_of(cells, path, error) for cells in (heading, values)]
     signs = [signs[0] or signs[1], signs[1] or signs[0]]
     for cells, sign in zip((heading, values), signs):
-        unclear = next((cell for cell in cells if GROUPED[","].fullmatch(cell)), None)
+        unclear = next((cell for cell in cells for one in doubtful if GROUPED[one].fullmatch(cell)), None)
         if unclear is not None and not sign:
+            whole, real = re.sub("[,.]", "", unclear), unclear.replace(",", ".")
             raise error(
-                f"{path}: '{unclear[:40]}' may be {unclear.replace(',', '')} or {unclear.replace(',', '.')}: write it "
-                "without a comma, or with a point"
+                f"{path}: '{unclear[:40]}' may be {whole[:40]} or {real[:40]}, and no other number tells: write it "
+                "without a sign between thousands, or with another number of decimals"
             )
-    told = [Row(n, [plain_number(cell, signs[0]) for cell in cells]) for n, cells in rows[:is_headed]]
+    told = [
+        Row(
+            n,
+            [head[1] + plain_number(head[2], signs[0]) + head[3] if head else cell for head, cell in zip(heads, cells)],
+        )
+        for n, cells in rows[:is_headed]
+    ]
     for n, cells in body:
         told.append(Row(n, [plain_number(cell, signs[1]) if numeric[i] else cell for i, cell in enumerate(cells)]))
     return told
@@ -129,16 +145,19 @@ def table_rows(text: str, path: str | os.PathLike[str], error: type[UnmixError])
     rows = [Row(number, cells) for number, cells in found if any(cell.strip() for cell in cells)]
     rows = with_names_of_rows(rows)
     refuse_longer(rows, path, error, separator)
-    return with_points(rows, path, error)
+    return with_points(rows, path, error, separator=separator)
 
 
 def with_names_of_rows(rows: list[Row]) -> list[Row]:
     """Return a table of R, whose heading has no cell above the names of rows, with an empty one."""
-    wider = {len(cells) for _, cells in rows[1:]} == {len(rows[0].cells) + 1} if len(rows) > 1 else False
+    if {len(cells) for _, cells in rows[1:]} != {len(rows[0].cells) + 1 if rows else 0} or not rows[0].cells[
+        -1
+    ].strip():
+        return rows
     firsts = [cells[0].strip() for _, cells in rows[1:]]
     counts = firsts == [str(n) for n in range(1, len(firsts) + 1)]
     has_names = re.search(r"\d", rows[0].cells[0]) is not None and not any(map(EITHER.fullmatch, firsts))
-    if not wider or not rows[0].cells[-1].strip() or not (counts or has_names):
+    if not (counts or has_names):
         return rows
     return [Row(rows[0].number, ["", *rows[0].cells]), *rows[1:]]
 

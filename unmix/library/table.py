@@ -62,7 +62,7 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     is_text = (key for key in named if not all(map(is_number, texts[key])))
     name_column = next((key for key in named if key in ("name", "names", "spectrum", "label")), next(is_text, named[0]))
     refuse_halves(path, axis, [heading[i] for i in columns])
-    refuse_lone(path, heading, columns, rows[1:])
+    tell_others(path, heading, columns, rows[1:])
     pixels = None
     if {"line", "sample"} <= set(others):
         pixels = places_of([f"{a} {b}" for a, b in zip(texts["line"], texts["sample"])], len(rows) - 1)
@@ -90,18 +90,20 @@ def axis_of_heading(path: Path, heading: Sequence[str]) -> tuple[list[int], np.n
     steps = np.diff([value for _, value in longest])
     if len(longest) < 2 or len(longest) <= len(plain) or not (np.all(steps > 0) or np.all(steps < 0)):
         return plain, np.array([float(heading[i]) for i in plain]), ""
-    if plain:
-        log.warning(
-            f"{path}: column '{heading[plain[0]]}' is no channel, for the others are such as '{heading[longest[0][0]]}'"
-        )
     unit = unit_of_heading(" ".join(form))
     return [i for i, _ in longest], np.array([value for _, value in longest]), unit if unit != "index" else ""
 
 
-def refuse_lone(path: Path, heading: Sequence[str], columns: Sequence[int], rows: Sequence[Sequence[str]]) -> None:
-    """Raise `LibraryError` where one column is a channel by its heading, and others hold numbers, too."""
-    others = [i for i in range(len(heading)) if i not in columns and heading[i].lower() not in ("line", "sample")]
+def tell_others(path: Path, heading: Sequence[str], columns: Sequence[int], rows: Sequence[Sequence[str]]) -> None:
+    """Warn of columns of numbers that are no channels by their headings; `LibraryError` where only one column is one."""
+    others = [i for i in range(len(heading)) if i not in columns and heading[i].lower() not in ("line", "sample", "")]
     numeric = [i for i in others if all(i < len(row) and is_number(row[i]) for row in rows)]
+    doubtful = [heading[i] for i in numeric if re.search(r"\d", heading[i])]
+    if doubtful:
+        log.warning(
+            f"{path}: column '{doubtful[0]}' holds numbers, but is no channel: the channels are such as "
+            f"'{heading[columns[0]]}'"
+        )
     if len(columns) == 1 and len(numeric) > 1:
         raise LibraryError(
             f"{path}: only the heading '{heading[columns[0]]}' is a wavelength, but column '{heading[numeric[0]]}' holds "
