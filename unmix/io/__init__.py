@@ -31,6 +31,7 @@ from .cube import (
 from .fields import DTYPES, MAP_FIELDS, NODATA, acquisition_of, code_of, header_beside
 from .formats import zarr
 from .formats.envi import TIFF_MAGIC
+from .ground import apart, both_places, is_one_system, placed, refuse_elsewhere
 from .identity import (
     Watch,
     content_of,
@@ -80,12 +81,8 @@ from .window import (
     Scene,
     Tied,
     Window,
-    apart,
     begin_within,
-    both_places,
     origin_of,
-    placed,
-    refuse_elsewhere,
     size_of_whole,
 )
 from .write import write_all

@@ -3,7 +3,8 @@
 import numpy as np
 
 from .cube import Cube, by_pixel, cut, place_for, read_blocks
-from .window import PIECE, Window, placed, system
+from .ground import is_one_system, placed
+from .window import PIECE, Window
 
 
 class Nearest(Window):
@@ -45,7 +46,7 @@ def nearest(raster: Cube, scene: Cube, outside: float) -> Nearest | None:
     at, to = placed(raster), placed(scene)
     if at is None or to is None or any((at[2], at[4], to[2], to[4])):
         return None
-    if system(raster).casefold() != system(scene).casefold():
+    if not is_one_system(scene, raster):
         return None
     places = [
         np.floor((to[k] + to[step] * (np.arange(size) + 0.5) - at[k]) / at[step]).astype(np.int64)

@@ -9,9 +9,9 @@ import numpy as np
 
 from ..errors import CubeError, brief
 from .cube import Cube, counted
-from .export.cf import system_of
 from .formats.geotiff import gdal, settings
 from .formats.header import geotransform
+from .ground import system_of
 
 log = logging.getLogger("unmix")
 # The coordinate system of GeoJSON (RFC 7946), unless a file says otherwise.

@@ -14,13 +14,11 @@ import numpy as np
 from ..errors import CubeError
 from .cube import Bands, Cube, as_stored, by_pixel, cut, missing, place_for, read_blocks, read_lines, spectra
 from .formats.header import geotransform, leading_number
+from .ground import refuse_elsewhere
 
 # Bytes of the buffer for lines that cannot be read straight into their place in memory; a chunk of the file may need
 # more.
 PIECE = 16 * 2**20
-# How far corners of what is laid over a scene may be off, in pixels: centre and corner of a pixel are often mistaken
-# for each other.
-FARTHEST_OFF = 0.5 + 1e-3
 # Whole numbers without a nodata value have none to spare for masked pixels, so they are read as the next wider type.
 WIDER = {
     np.dtype(narrow): np.dtype(wide)
@@ -334,55 +332,3 @@ def begin_within(raster: Cube, part: Cube, what: str) -> tuple[int, int]:
         )
     refuse_elsewhere(raster, whole if is_whole else part, what)
     return origin_of(part) if is_whole else (0, 0)
-
-
-def placed(cube: Cube) -> tuple[float, ...] | None:
-    """Return GDAL's geotransform of a map; None where it has no place on the ground."""
-    info = cube.fields.get("map info", "")
-    is_named = bool(cube.fields.get("coordinate system string", "").strip("{} \n"))
-    return None if info.strip("{ ").lower().startswith("arbitrary") and not is_named else geotransform(info)
-
-
-def system(cube: Cube) -> str:
-    """Return the projection of a map info in words, with the zone of UTM: as ``UTM 11 North``."""
-    words = [word.strip(" {}\n") for word in cube.fields.get("map info", "").split(",")]
-    return " ".join([words[0], *words[7:9]] if words[0].upper() == "UTM" else words[:1])
-
-
-def apart(one: Cube, other: Cube) -> float:
-    """Return how far the corners of two maps of one size are apart, in pixels; 0 where either has no place."""
-    a, b = placed(one), placed(other)
-    if a is None or b is None:
-        return 0.0
-    off = []
-    for sample, line in [(sample, line) for sample in (0, one.samples) for line in (0, one.lines)]:
-        east, north = ((a[k] - b[k]) + (a[k + 1] - b[k + 1]) * sample + (a[k + 2] - b[k + 2]) * line for k in (0, 3))
-        off.append(float(np.hypot(east, north)))
-    return max(off) / float(min(np.hypot(a[1], a[4]), np.hypot(a[2], a[5])))
-
-
-def in_words(cube: Cube) -> str:
-    """Return the place of a map: its corner, the size of its pixels, its system."""
-    at = placed(cube)
-    assert at is not None
-    return (
-        f"{at[0]:.10g}, {at[3]:.10g} with pixels of {np.hypot(at[1], at[4]):.6g} x {np.hypot(at[2], at[5]):.6g} "
-        f"({system(cube)})"
-    )
-
-
-def both_places(one: Cube, other: Cube) -> str:
-    """Return where two maps of one size lie, if that is in two places; empty where it is not, or not known."""
-    if placed(one) is None or placed(other) is None:
-        return ""
-    is_one = system(one).casefold() == system(other).casefold() and apart(other, one) <= FARTHEST_OFF
-    return "" if is_one else f"begins at {in_words(one)}, {other.path.name} at {in_words(other)}"
-
-
-def refuse_elsewhere(one: Cube, scene: Cube, what: str) -> None:
-    """Raise `CubeError` where a raster that is laid over a scene lies elsewhere."""
-    places = both_places(one, scene)
-    if places:
-        raise CubeError(
-            f"{one.path}: the {what} lies elsewhere than the scene: it {places}; bring it to the scene's grid"
-        )

@@ -7,8 +7,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...io import Cube, apart, placed
-from ...io.export.cf import system_of
-from ...io.formats.geotiff import gdal, settings
 
 # Shares of a pixel below this are rounding of coordinates.
 LEAST_OVERLAP = 1e-6
@@ -74,21 +72,6 @@ def transform_of(cube: Cube) -> tuple[float, ...] | None:
 def is_one_grid(one: Cube, other: Cube) -> bool:
     """Return whether two maps of one size have the same corners, as far as both are known."""
     return apart(one, other) <= SAME_CORNERS
-
-
-def is_one_system(one: Cube, other: Cube) -> bool:
-    """Return whether two maps are in one coordinate system, as far as both are known."""
-    systems = [system_of(cube.fields) for cube in (one, other)]
-    if not all(systems) or systems[0] == systems[1]:
-        return True
-    crs = gdal("to tell whether two coordinate systems are one needs").crs.CRS
-    try:
-        with settings():
-            a, b = map(crs.from_user_input, systems)
-            codes = a.to_epsg(), b.to_epsg()  # words of one system differ by who writes them
-            return bool(codes[0] == codes[1]) if None not in codes else bool(a == b)
-    except Exception:  # whatever GDAL raises for text that is no coordinate system
-        return False
 
 
 def averages(source: Cube, target: Cube) -> Averages | None:

@@ -19,6 +19,7 @@ from ...io import (
     both_places,
     by_pixel,
     bytes_per_line,
+    is_one_system,
     open_cube,
     read_lines,
     read_small,
@@ -34,7 +35,7 @@ from ...outputs.names import normalize_of
 from ...runs.files.finished import FinishedRun
 from ...scene import open_mask
 from ...settings.maps import MAPS, ORTHO
-from .grids import LEAST_COVERED, LEAST_OVERLAP, Averages, averages, is_one_grid, is_one_system, pixel_area
+from .grids import LEAST_COVERED, LEAST_OVERLAP, Averages, averages, is_one_grid, pixel_area
 
 log = logging.getLogger("unmix")
 # Bytes of a table with the names of classes.

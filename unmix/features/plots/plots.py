@@ -12,9 +12,9 @@ import numpy as np
 from ...commands.finished.sides import Side, side_of
 from ...errors import InputError, MethodError
 from ...io import Cube, counted, csv_of, located, read_small
-from ...io.export.cf import system_of
 from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform
+from ...io.ground import system_of
 from ...library.table import is_number, read_rows
 from ...outputs import inputs_of, inputs_of_run, refuse_inputs, titled, write_whole
 from ...runs.files.finished import stem_of_outputs

@@ -15,6 +15,7 @@ from ...commands.finished.grids import is_one_grid
 from ...commands.finished.sides import Side, side_of
 from ...errors import InputError, MethodError
 from ...io.fields import NODATA
+from ...io.ground import is_one_system
 from ...outputs.names import inputs_of_run
 from ...pages.parts import document, keys, text
 from ...pages.parts import lines as graph
@@ -161,7 +162,7 @@ def refuse_others(sides: Sequence[Side]) -> None:
     """Raise `InputError` where a map is on another grid than the first, or has other bands."""
     first = sides[0]
     for side in sides[1:]:
-        if side.size != first.size or not is_one_grid(first.cube, side.cube):
+        if side.size != first.size or not (is_one_grid(first.cube, side.cube) and is_one_system(first.cube, side.cube)):
             raise InputError(f"{side.path}: is on another grid than {first.path}; a series needs one grid")
         if side.names != first.names:
             raise InputError(f"{side.path}: has the bands {', '.join(side.names)}, not {', '.join(first.names)}")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...io.cube import Cube, as_stored
-from ...io.formats.cf_place import map_info, wkt_of
+from ...io.formats.cf_place import placed_by
 from ...io.formats.header import axis_in_nanometres, clean
 
 # Properties of an item that a header has, too.
@@ -136,13 +136,6 @@ def place_in(said: dict[str, Any], cube: Cube, name: str) -> dict[str, str]:
         across, turned, west, also, down, north = map(float, given[:6])
     except (TypeError, ValueError):
         return {}
-    if turned or also or across <= 0 or down >= 0 or not np.isfinite([across, west, down, north]).all():
-        cube.problems.append(f"{name}: its map is turned, or its lines do not run south, so that outputs have no place")
-        return {}
     code = said.get("proj:code") or (f"EPSG:{said['proj:epsg']}" if said.get("proj:epsg") else "")
     system = clean(str(code)) or str(said.get("proj:wkt2") or "")
-    wkt = wkt_of(system)
-    place = {"map info": map_info(wkt or system, west, north, across, -down)}
-    return place | (
-        {"coordinate system string": " ".join(wkt.translate(str.maketrans("{}", "()")).split())} if wkt else {}
-    )
+    return placed_by(system, (across, turned, west, also, down, north), cube.path, cube.problems)

@@ -14,8 +14,8 @@ from ...commands.verify.outputs import check_digests
 from ...commands.verify.verdict import Verdict
 from ...errors import MethodError, OutputError, brief
 from ...io import document_of, is_folder, is_remote, status_of
-from ...io.export.cf import system_of
 from ...io.formats.header import geotransform, words
+from ...io.ground import system_of
 from ...outputs import ITEM, RECORD, file_digest, write_whole
 from ...runs.files.finished import FinishedRun
 from ...settings.maps import ORTHO

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..cube import Cube
 from ..formats.header import geotransform
-from .cf import system_of
+from ..ground import system_of
 
 log = logging.getLogger("unmix")
 # Metres between places where areas are found: between them they are interpolated, to 1e-7 of an area.

@@ -1,17 +1,14 @@
 """Describe maps by the CF conventions, for every format that has named variables with attributes."""
 
-import contextlib
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import CubeError
 from ...settings.maps import row_of
 from ..fields import origin_fields, scaling
-from ..formats.header import centres_of, format_header, geotransform, words
-from ..systems import self_contained
+from ..formats.header import centres_of, geotransform, words
+from ..ground import system_of
 
 # Most bytes of a text in an attribute: HDF5 allows none above 64 KiB.
 LONGEST_ATTRIBUTE = 2**15
@@ -114,25 +111,3 @@ def length_unit(map_info: str) -> str:
     """Return the UDUNITS unit of a map's axes; metres where the map info has none."""
     units = [word.partition("=")[2] for word in map_info.split(",") if word.strip().lower().startswith("units")]
     return UNITS.get(units[0].strip().lower(), "m") if units else "m"
-
-
-def system_of(fields: dict[str, str]) -> str:
-    """Return the WKT of a header, else the WKT that GDAL derives from its map info; empty where neither is usable."""
-    own = " ".join(fields.get("coordinate system string", "").split())
-    if own:
-        return self_contained(own)
-    try:
-        from ..formats.geotiff import gdal
-
-        rasterio = gdal()
-    except CubeError:
-        return ""
-    minimal: dict[str, Any] = {"samples": 1, "lines": 1, "bands": 1, "data type": 1, "interleave": "bsq"}
-    with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
-        image = Path(folder) / "map.img"
-        image.write_bytes(bytes(2))  # GDAL does not recognise a file of one byte
-        map_fields = {key: fields[key] for key in ("map info", "projection info") if key in fields}
-        image.with_suffix(".hdr").write_text(format_header(minimal | map_fields), encoding="utf-8")
-        with contextlib.suppress(Exception), rasterio.open(image, driver="ENVI") as source:
-            return source.crs.to_wkt() if source.crs else ""
-    return ""

@@ -38,6 +38,8 @@ def to_geotiff(work: WorkMap, out: Path) -> None:
             georeference = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
             if not georeference and source.gcps[0]:  # geo points are in degrees
                 georeference = {"gcps": source.gcps[0], "crs": "EPSG:4326"}
+            elif not georeference and source.rpcs is not None:
+                georeference = {"rpcs": source.rpcs}
         with rasterio.open(out, "w", driver="GTiff", **shape, **georeference, **tiles) as target:
             write_tags(target, fields, bands, work.header)
             for b, rows, piece in pieces_of(values):
@@ -87,6 +89,8 @@ def to_cog(work: WorkMap, out: Path) -> None:
         with rasterio.open(virtual, "r+") as target:
             if "map info" not in fields and source.gcps[0]:
                 target.gcps = source.gcps[0], rasterio.crs.CRS.from_epsg(4326)
+            elif "map info" not in fields and source.rpcs is not None:
+                target.rpcs = source.rpcs
             write_tags(target, fields, values.shape[1], work.header)
         copy(
             virtual,

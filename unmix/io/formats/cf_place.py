@@ -4,13 +4,14 @@ import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...errors import CubeError
 from ..cube import Cube
-from ..systems import self_contained
+from ..ground import map_fields, system_named, text_of_cf
 from .cf import GOOD, Beside, Variable, numbers_in, set_values, text_of
 from .header import axis_in_names, axis_in_nanometres, clean, geotransform
 
@@ -24,6 +25,8 @@ DEGREES = {
     "x": ("lon", "longitude", "degrees_east", "degree_east"),
 }
 GEOGRAPHIC = "EPSG:4326"
+# Names of arrays of the coordinates of each pixel of a swath.
+PER_PIXEL = "lat", "latitude", "Latitude", "lon", "longitude", "Longitude", "geolocation_lookup_table"
 
 
 def describe(cube: Cube, beside: Beside, bands: Sequence[int], wavelengths: Variable | None = None) -> None:
@@ -66,8 +69,7 @@ class Place:
             return {key: plain_value(near[name]) for key, name in names.items() if name in near}
         given, axes = self.transform(), self.axes()
         if given is not None and (given[1] or given[3]):
-            self.cube.problems.append(f"{path}: its map is turned, which maps here cannot be; outputs have no place")
-            return {}
+            return placed_by(self.system(), given.tolist(), path, self.cube.problems)
         by_transform = None if given is None else (given[2], given[5], given[0], given[4])
         chosen = by_transform if axes is None else axes
         if by_transform is not None and axes is not None:
@@ -80,16 +82,27 @@ class Place:
                 self.cube.problems.append(f"{path}: its x and y are elsewhere than its transform says; they are used")
         system = self.system()
         if chosen is None or (by_transform is None and not system):
+            self.tell_lost(axes is not None)
             return {}
         west, north, across, down = map(float, chosen)
-        if not np.isfinite(chosen).all() or across <= 0 or down >= 0:
-            self.cube.problems.append(
-                f"{path}: its lines do not run south, or its samples not east, so that outputs have no place"
-            )
-            return {}
-        wkt = wkt_of(system)
-        place = {"map info": map_info(wkt or system, west, north, across, -down)}
-        return place | ({"coordinate system string": plain_value(wkt)} if wkt else {})
+        return placed_by(system, (across, 0.0, west, 0.0, down, north), path, self.cube.problems)
+
+    def tell_lost(self, has_axes: bool) -> None:
+        """Say what gives the cube a place that outputs do not keep: coordinates without a system, or of each pixel."""
+        lines, samples = self.cube.lines, self.cube.samples
+        arrays = (self.beside.array(name) for name in PER_PIXEL)
+        two = next(
+            (one.name for one in arrays if one is not None and one.shape in ((lines, samples), (samples, lines))), ""
+        )
+        if two:
+            why = f"has coordinates of each pixel ({two}), which outputs do not keep: resample it to a grid"
+        elif self.mapping and not self.system():
+            why = "has a grid mapping, which is not understood without pyproj (pip install 'unmix[geo]'): outputs have no place"
+        elif has_axes:
+            why = "has x and y, but names no coordinate system: outputs have no place"
+        else:
+            return
+        self.cube.problems.append(f"{self.cube.path}: {why}")
 
     def transform(self) -> np.ndarray | None:
         """Return (x by sample, x by line, west, y by sample, y by line, north); None without a transform."""
@@ -137,6 +150,8 @@ class Place:
                 return json.dumps(value) if isinstance(value, Mapping) else text_of(value)
         if said.get("proj:epsg"):
             return f"EPSG:{said['proj:epsg']}"
+        if by_parameters := text_of_cf(self.mapping):
+            return by_parameters
         others = (
             text_of(said.get(name, "")) for name in ("crs", "crs_wkt", "spatial_ref")
         )  # of a group, by no convention
@@ -151,15 +166,23 @@ class Place:
         return name.lower() in DEGREES[role] or (array is not None and array.unit.strip().lower() in DEGREES[role])
 
 
-def wkt_of(system: str) -> str | None:
-    """Return the WKT of a coordinate system; GDAL converts codes and PROJJSON, None where it cannot."""
-    if not (re.fullmatch(r"[A-Za-z]+:\w+", system) or system.startswith("{")) or not self_contained(system):
-        return system or None
-    with contextlib.suppress(Exception):
-        from rasterio.crs import CRS
-
-        return str(CRS.from_user_input(system).to_wkt())
-    return None
+def placed_by(system: str, transform: Sequence[float], path: Path, problems: list[str]) -> dict[str, str]:
+    """Return a map as ENVI header fields, by a system's text and a transform as rasterio's; see `map_fields`."""
+    a, b, c, d, e, f = map(float, transform[:6])
+    if not np.isfinite([a, b, c, d, e, f]).all() or a * e - b * d == 0:
+        problems.append(f"{path}: its transform is not finite, or of no size; outputs have no place")
+        return {}
+    crs = system_named(system)
+    if crs is not None:
+        return map_fields(crs, (a, b, c, d, e, f), path, problems)
+    if b or d or a < 0 or e > 0:
+        problems.append(
+            f"{path}: its map is turned, or its lines do not run south, which needs rasterio (pip install "
+            "'unmix[geo]'); outputs have no place"
+        )
+        return {}
+    own = {"coordinate system string": plain_value(system)} if re.match("PROJCS|GEOGCS", system.strip()) else {}
+    return {"map info": map_info(system, c, f, a, -e)} | own
 
 
 def plain_value(value: Any) -> str:

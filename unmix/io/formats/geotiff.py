@@ -6,7 +6,6 @@ import itertools
 import logging
 import os
 import re
-import tempfile
 import threading
 import warnings
 import xml.etree.ElementTree as ElementTree
@@ -19,7 +18,8 @@ import numpy as np
 
 from ...errors import CubeError, brief
 from ..cube import Cube, Kind, as_stored, bands_named
-from ..fields import DTYPES, MAP_FIELDS, axis_of_names, header_beside, spectral_fields
+from ..fields import DTYPES, axis_of_names, header_beside, spectral_fields
+from ..ground import map_fields
 from ..opening import read_small
 from ..read import MOST_TOGETHER, ScratchFile
 from ..remote import RemotePath, fetched, files_named
@@ -353,24 +353,14 @@ def envi_map_fields(cube: GeoTiffCube) -> dict[str, str]:
     source = cube.source
     if source.crs is None and source.transform.is_identity:
         return geo_points(cube)
-    rasterio = gdal()
-    with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
-        image = Path(folder) / "map.img"
-        shape = {"height": 1, "width": 1, "count": 1, "dtype": "uint8"}
-        with rasterio.open(image, "w", driver="ENVI", crs=source.crs, transform=source.transform, **shape):
-            pass
-        with rasterio.open(image, driver="ENVI") as back:
-            same = back.transform.almost_equals(source.transform, 1e-9 * max(map(abs, source.transform[:6])))
-        fields = read_header(image.with_suffix(".hdr"))
-    if not same:
-        cube.problems.append(f"{cube.path}: its map is sheared, which an ENVI header cannot hold; outputs have no map")
-        return {}
-    return {key: fields[key] for key in MAP_FIELDS if key in fields}
+    return map_fields(source.crs, source.transform, cube.path, cube.problems)
 
 
 def geo_points(cube: GeoTiffCube) -> dict[str, str]:
     """Return ENVI's geo points of four ground control points in degrees; nothing, with a warning, of others."""
     points, system = cube.source.gcps
+    if not points and cube.source.rpcs is not None:
+        return {"rpc info": rpc_info(cube.source.rpcs)}
     if not points:
         return {}
     if len(points) != 4 or system is None or not system.is_geographic:
@@ -381,6 +371,15 @@ def geo_points(cube: GeoTiffCube) -> dict[str, str]:
         return {}
     numbers = [number for one in points for number in (one.col + 1, one.row + 1, one.y, one.x)]
     return {"geo points": ", ".join(f"{number:.15g}" for number in numbers)}
+
+
+def rpc_info(rpcs: Any) -> str:
+    """Return rational polynomial coefficients as ENVI writes them: 93 numbers, of which the last three are its own."""
+    of = "line", "samp", "lat", "long", "height"
+    numbers = [getattr(rpcs, f"{name}_{end}") for end in ("off", "scale") for name in of]
+    for name in ("line_num", "line_den", "samp_num", "samp_den"):
+        numbers += getattr(rpcs, f"{name}_coeff")
+    return ", ".join(f"{float(number):.17g}" for number in (*numbers, 0, 0, 1))
 
 
 def envi_header(cube: GeoTiffCube) -> None:

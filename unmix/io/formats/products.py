@@ -15,7 +15,7 @@ from ..probe import survives
 from ..read import refuse_links, refuse_links_out
 from ..remote import RemotePath
 from .cf import set_values
-from .cf_place import describe, map_info
+from .cf_place import describe, map_info, placed_by
 from .hdf5 import (
     LAYOUTS,
     STRAIGHT,
@@ -146,10 +146,10 @@ def emit_placement(file: h5py.File) -> Placement | None:
         return None
     system = " ".join(text_of_attribute(file.attrs.get("spatial_ref", "")).split())
     west, across, _, north, _, down = (float(number) for number in transform)
-    fields = {"map info": map_info(system, west, north, across, -down)}
-    if system:
-        fields["coordinate system string"] = system
-    return Placement(tables[0], tables[1], fields)
+    problems: list[str] = []
+    return Placement(
+        tables[0], tables[1], placed_by(system, (across, 0.0, west, 0.0, down, north), Path(file.filename), problems)
+    )
 
 
 def aviris3(file: h5py.File, path: Path) -> Hdf5Cube | None:
@@ -162,12 +162,10 @@ def aviris3(file: h5py.File, path: Path) -> Hdf5Cube | None:
     for name in ("transverse_mercator", "projection"):
         if name in file and "spatial_ref" in file[name].attrs:
             system = text_of_attribute(file[name].attrs["spatial_ref"])
-            keep_open(cube, "coordinate system string", system)
             transform = text_of_attribute(file[name].attrs.get("GeoTransform", "")).split()
             if len(transform) == 6:
                 west, across, _, north, _, down = (float(word) for word in transform)
-                if np.all(np.isfinite([west, across, north, down])):
-                    cube.fields["map info"] = map_info(system, west, north, across, -down)
+                cube.fields |= placed_by(system, (across, 0.0, west, 0.0, down, north), path, cube.problems)
     return cube
 
 
