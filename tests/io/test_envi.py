@@ -362,7 +362,6 @@ def test_a_real_compressed_cube_is_its_plain_twin(data):
         ("", "{99, 500, 1000}", None, None, None),  # of two units
         ("", "{99, 200, 250}", None, [99000, 200000, 250000], None),
         ("", "{28571, 10000, 5000}", None, None, None),  # too long for nm
-        ("Micrometers", "{500, 1000, 2000}", None, None, None),
         ("eV", "{1, 2, 3}", None, [1239.8419843320026, 619.9209921660013, 413.28066144400086], None),
         ("", "{100.5, 500, 1000}", None, [100.5, 500, 1000], None),
         ("Wavelength (nm)", "{500, 1000, 2000}", None, [500, 1000, 2000], None),

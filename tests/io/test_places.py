@@ -11,7 +11,7 @@ from rasterio.transform import Affine, from_origin
 from unmix import CubeError
 from unmix.commands.regions import regions_of_raster
 from unmix.io import open_cube
-from unmix.io.window import both_places
+from unmix.io.ground import both_places
 from unmix.maps.derived.noise import AllowedCube, NoiseCube, WeightsCube
 from unmix.runs.record.report import masks_of
 from unmix.scene import ReadOptions, open_scene

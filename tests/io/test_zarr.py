@@ -46,7 +46,7 @@ def test_the_same_maps_from_every_store(tmp_path, answers, name):  # noqa: F811
         assert (tmp_path / "s_abundance.img").read_bytes() == answers["int16"]
     assert verify(tmp_path / "s").faults == []
     text = (tmp_path / "s_abundance.hdr").read_text()
-    assert name == "OME-Zarr" or ("257000" in text and "32611" in text and "UTM" in text)
+    assert name == "OME-Zarr" or ("257000" in text and "WGS_1984_UTM_Zone_11N" in text)
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -223,7 +223,7 @@ def test_a_system_that_the_root_names(tmp_path, said, is_known):
         one.attrs.pop("grid_mapping", None), one.encoding.pop("grid_mapping", None)
     whole.assign_attrs(crs=said).to_zarr(tmp_path / "s.zarr", consolidated=False)
     place = open_cube(tmp_path / "s.zarr").fields.get("map info", "")
-    assert place.startswith("UTM, 1, 1, 257000.0, 4112000.0, 30.0, 30.0, 11") == is_known
+    assert place.startswith("UTM, 1, 1, 257000, 4112000, 30, 30, 11") == is_known
 
 
 @pytest.mark.parametrize("name", MAPPED)

@@ -153,6 +153,8 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     has_names = module in ("products", "matlab", "zarr")
     axis_file = None if wavelengths is None or (has_names and not is_file(wavelengths)) else located(wavelengths)
     if dataset is not None and not has_names:
+        if not exists(path):
+            raise CubeError(f"{path}: {why_no_file(path)}")
         raise MethodError(f"`dataset` is for HDF5, Zarr and MATLAB files; {path} is none of them")
     names = (("dataset", dataset), ("wavelengths", wavelengths if axis_file is None else None))
     given = {key: name for key, name in (*names, ("date", date or None)) if name is not None}

@@ -24,7 +24,7 @@ BY_BLANKS = re.compile(rf"[-+]?[1-9]\d{{0,2}}([{BLANKS}]\d{{3}})+([.,]\d+)?")
 # A cell of a column of numbers, whichever their signs; words for no value.
 NUMERIC = re.compile(rf"[-+]?[.,]?\d(?:[\d.,{BLANKS}]*[\d.,])?(?:[eE][-+]?\d+)?")
 # A heading with a number in letters: X1,050 or 420 nm.
-IN_LETTERS = re.compile(rf"([^\d.,]*?)\s*({NUMERIC.pattern})\s*([^\d.,]*)")
+IN_LETTERS = re.compile(rf"([^\d.,]*?)({NUMERIC.pattern})([^\d.,]*)")
 NO_VALUE = frozenset({"", "nan", "na", "n/a", "null", "-", "--", "#n/a"})
 # The first line by which spreadsheets tell each other the separator.
 SEPARATOR = re.compile(r'"?sep=([,;\t])"?', re.IGNORECASE)

@@ -1,6 +1,7 @@
 """Read what the attributes of arrays say about a cube by the CF conventions, for HDF5, NetCDF, Zarr and xarray."""
 
 import contextlib
+import re
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -47,10 +48,38 @@ SAMPLES = frozenset(
 )
 TIMES = frozenset({"t", "time", "date", "datetime"})
 # Names of arrays, or of attributes, with a number for each band.
-WAVELENGTHS = ("wavelength", "wavelengths", "wave", "wl", "center_wavelength", "center_wavelengths", "band_wavelength")
+WAVELENGTHS = (
+    "wavelength",
+    "wavelengths",
+    "wave",
+    "wl",
+    "center_wavelength",
+    "center_wavelengths",
+    "band_wavelength",
+    "lambda",
+    "radiation_wavelength",
+)
 WIDTHS, GOOD = ("fwhm", "FWHM", "full_width_half_max"), ("good_wavelengths", "good_bands", "good", "bbl")
 NAMES = ("band_name", "band_names", "name", "names")
 UNITS = ("units", "Units", "unit")
+# Attributes that say which stored numbers are no values, by convention, and others by their names.
+CONVENTIONAL = "_FillValue", "missing_value"
+NO_DATA = re.compile(
+    r"_*(data[\W_]*)?(no[\W_]*data|fill|missing([\W_]*data)?|ignore)([\W_]*(value|val|vals|values))?_*", re.IGNORECASE
+)
+# Numbers that NetCDF writes where nothing was written, by type; bytes have none.
+DEFAULT_FILLS = {
+    "i2": -32767,
+    "u2": 65535,
+    "i4": -2147483647,
+    "u4": 4294967295,
+    "i8": -9223372036854775806,
+    "u8": 18446744073709551614,
+    "f4": 9.969209968386869e36,
+    "f8": 9.969209968386869e36,
+}
+# Names of arrays of the coordinates of each pixel of a swath.
+PER_PIXEL = "lat", "latitude", "Latitude", "lon", "longitude", "Longitude", "geolocation_lookup_table"
 # How far limits of scaled values may miss a stored number by rounding, in such numbers.
 MOST_ROUNDING = 1e-6
 
@@ -148,7 +177,7 @@ def packing_of(
         )
     is_turned = dtype != np.dtype(stored).newbyteorder("=")
     missing: list[float] = []
-    for name in ("_FillValue", "missing_value"):
+    for name in [*CONVENTIONAL, *names_of_no_data(attributes)]:
         given = numbers_in(attributes.get(name))
         for number in () if given is None else given:
             own = as_stored(wrapped(number, dtype) if is_turned else float(number), dtype, source, problems)
@@ -158,6 +187,11 @@ def packing_of(
         problems.append(f"{source}: its valid range is empty, and ignored")
         low, high = -np.inf, np.inf
     return Packing(dtype, tuple(missing), low, high, gain, offset)
+
+
+def names_of_no_data(attributes: Mapping[str, Any]) -> list[str]:
+    """Return the attributes, by no convention, that name no data: as no_data_value, NoData, FillValue; in any spelling."""
+    return [name for name in attributes if name not in CONVENTIONAL and NO_DATA.fullmatch(str(name))]
 
 
 def of_each_band(value: Any, bands: int, usual: float) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import CubeError
 from ..cube import Cube
 from ..ground import map_fields, system_named, text_of_cf
-from .cf import GOOD, Beside, Variable, numbers_in, set_values, text_of
+from .cf import GOOD, PER_PIXEL, Beside, Variable, numbers_in, set_values, text_of
 from .header import axis_in_names, axis_in_nanometres, clean, geotransform
 
 # How far the steps between coordinates may differ, of a step: float32 has six digits of a northing.
@@ -25,8 +25,6 @@ DEGREES = {
     "x": ("lon", "longitude", "degrees_east", "degree_east"),
 }
 GEOGRAPHIC = "EPSG:4326"
-# Names of arrays of the coordinates of each pixel of a swath.
-PER_PIXEL = "lat", "latitude", "Latitude", "lon", "longitude", "Longitude", "geolocation_lookup_table"
 
 
 def describe(cube: Cube, beside: Beside, bands: Sequence[int], wavelengths: Variable | None = None) -> None:

@@ -23,6 +23,7 @@ from ..ground import map_fields
 from ..opening import read_small
 from ..read import MOST_TOGETHER, ScratchFile
 from ..remote import RemotePath, fetched, files_named
+from .cf import numbers_in
 from .cut_short import directory_of, end_of, refuse_short
 from .header import MOST_BANDS, axis_in_nanometres, read_header, says_tiff, sizes_in
 
@@ -62,6 +63,8 @@ LONGEST_XML = 16 * 2**20
 LARGEST_PIECE = 160 * 2**20
 # Bytes of a tile above which a warning is given.
 LARGE_TILE = 128 * 2**20
+# Tags of a whole file with a number for each band.
+LISTED = "wavelength", "fwhm"
 # First and end of lines and of samples.
 Part = tuple[tuple[int, int], tuple[int, int]]
 
@@ -242,7 +245,7 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
     dtype = np.dtype(kinds.pop()) if len(kinds) == 1 and "complex_int16" not in kinds else None
     if dtype not in DTYPES.values():
         raise CubeError(
-            f"{path}: its bands are of type {', '.join(sorted(set(source.dtypes)))}; cubes have one real type"
+            f"{path}: its bands are of type {', '.join(sorted(set(source.dtypes)))}; cubes have one, whole or real (of 32 or 64 bits)"
         )
     assert dtype is not None
     cube = GeoTiffCube(
@@ -318,6 +321,12 @@ def add_own_metadata(cube: GeoTiffCube) -> None:
     if waves is None:  # as GDAL has it from 3.10 on
         waves, fwhm = numbers_of(imagery, "CENTRAL_WAVELENGTH_UM"), numbers_of(imagery, "FWHM_UM", gaps=True)
         unit = "um"
+    for given in (source.tags(ns="ENVI"), source.tags()) if waves is None else ():  # lists of all bands
+        listed = {key.lower(): numbers_in(word.strip("{} \n")) for key, word in given.items()}
+        waves, fwhm = (one if one is not None and len(one) == cube.bands else None for one in map(listed.get, LISTED))
+        unit = next((word for key, word in given.items() if key.lower() == "wavelength_units"), "")
+        if waves is not None:
+            break
     cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, unit, cube.path, cube.problems)
     good = numbers_of(tags, "bbl")
     cube.good_bands = None if good is None else good != 0
@@ -421,8 +430,15 @@ def wavelengths_beside(cube: GeoTiffCube, header: Path, fields: dict[str, str]) 
     log.info(f"{cube.path}: wavelengths are taken from {header.name}")
 
 
+# The element of a band in the metadata of EnMAP and of DESIS, and those of its wavelength, FWHM, gain and offset.
+DLR = {
+    "bandID": ("wavelengthCenterOfBand", "FWHMOfBand", "GainOfBand", "OffsetOfBand"),
+    "band": ("wavelengthCenterOfBand", "wavelengthWidthOfBand", "gainOfBand", "offsetOfBand"),
+}
+
+
 def enmap(cube: GeoTiffCube) -> None:
-    """Apply EnMAP's metadata: ``*-METADATA.XML`` beside ``*-SPECTRAL_IMAGE*.TIF``."""
+    """Apply EnMAP's or DESIS's metadata: ``*-METADATA.XML`` beside ``*-SPECTRAL_IMAGE*.TIF``."""
     product = re.fullmatch(r"(.*)-SPECTRAL_IMAGE(_VNIR|_SWIR|_COG)?\.TIFF?", cube.path.name.upper())
     if product is None:  # maps that unmix made of an EnMAP scene have its name and a suffix: they do not match
         return
@@ -435,18 +451,26 @@ def enmap(cube: GeoTiffCube) -> None:
     cube.beside.append(xml)
     try:
         root = ElementTree.fromstring(read_small(xml, LONGEST_XML))
-        bands = [node for node in root.iter("bandID") if node.find("wavelengthCenterOfBand") is not None]
-        bands.sort(key=lambda node: int(node.get("number") or 0))
-        columns = [
-            np.array([float(node.findtext(name, "")) for node in bands])
-            for name in ("wavelengthCenterOfBand", "FWHMOfBand", "GainOfBand", "OffsetOfBand")
-        ]
+        known, names = next(
+            (found, names)
+            for tag, names in DLR.items()
+            if (found := [node for node in root.iter(tag) if node.find(names[0]) is not None])
+        )
+        numbers = [int(node.get("number") or node.findtext("bandNumber") or 0) for node in known]
+        order = np.argsort(numbers, kind="stable")
+        # Of L1B each spectrometer has a file of its own, and both one XML.
+        count, part = cube.bands, product[2]
+        order = order[:count] if part == "_VNIR" else order[-count:] if part == "_SWIR" else order
+        bands, numbers = [known[k] for k in order], [numbers[k] for k in order]
+        columns = [np.array([float(node.findtext(name, "")) for node in bands]) for name in names]
+    except StopIteration:
+        raise CubeError(f"{xml}: describes no bands, as the metadata of EnMAP and DESIS do") from None
     except (ElementTree.ParseError, ValueError, LookupError, OSError) as error:
         raise CubeError(f"{xml}: is not EnMAP's metadata: {brief(error)}") from None
     if len(bands) != cube.bands:
         raise CubeError(f"{xml}: describes {len(bands)} bands, but {cube.path.name} has {cube.bands}")
-    if [node.get("number", "") for node in bands] != [str(b + 1) for b in range(cube.bands)]:
-        raise CubeError(f"{xml}: its bandIDs are not numbered 1 to {cube.bands}, each once")
+    if sorted(numbers) != list(range(numbers[0], numbers[0] + cube.bands)):
+        raise CubeError(f"{xml}: its bands are not numbered one after the other, each once")
     if not np.all(np.isfinite(columns)) or not np.all(columns[2] != 0):
         raise CubeError(f"{xml}: a wavelength, FWHM, gain or offset of its bands is not finite, or a gain is 0")
     waves, fwhm, cube.gain, cube.offset = columns

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import math
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from ..fields import DTYPES
 from ..read import MOST_TOGETHER, ScratchFile, refuse_links
 from ..remote import fetched
 from ..scratch import inflate
-from .cf import Beside, Variable, roles, text_of, type_of_attribute
+from .cf import DEFAULT_FILLS, PER_PIXEL, Beside, Variable, roles, text_of, type_of_attribute
 from .cf_place import plain_value
 from .chunks import MOST_CHUNKS, Decoder
 from .header import MOST_BANDS, axis_in_nanometres
@@ -112,6 +113,7 @@ def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5
     if data.ndim != len(axes) or 0 in data.shape:
         raise CubeError(f"{path}: {data.name} has the shape {data.shape}; a cube has three axes, none empty")
     refuse_links(path, data)
+    refuse_filters(path, data)
     if data.shape[axes.index("b")] > MOST_BANDS:
         raise CubeError(
             f"{path}: {brief(data.name)} has {data.shape[axes.index('b')]} bands as {axes}; is the order of its axes "
@@ -124,7 +126,9 @@ def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5
         )
     dtype = type_of_attribute(data.dtype, Attributes(data))
     if dtype not in DTYPES.values():
-        raise CubeError(f"{path}: {data.name} is of type {data.dtype}; cubes are of whole or real numbers")
+        raise CubeError(
+            f"{path}: {data.name} is of type {data.dtype}; cubes are of whole numbers, or real ones of 32 or 64 bits"
+        )
     length = dict(zip(axes, data.shape))
     cube = Hdf5Cube(
         path,
@@ -148,6 +152,21 @@ def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5
         widths = None if fwhm is None else of_bands(cube, fwhm, "FWHM")
         cube.wavelengths, cube.fwhm = axis_in_nanometres(values, widths, units, path, cube.problems)
     return cube
+
+
+def refuse_filters(path: Path, data: h5py.Dataset) -> None:
+    """Raise `CubeError` where chunks are compressed by a filter that HDF5 does not have here."""
+    properties = data.id.get_create_plist()
+    used = [properties.get_filter(k) for k in range(properties.get_nfilters())]
+    with contextlib.suppress(ImportError):
+        if not all(h5py.h5z.filter_avail(one[0]) for one in used):
+            import hdf5plugin  # noqa: F401  # which registers its filters
+    lacking = [one for one in used if not h5py.h5z.filter_avail(one[0])]
+    if lacking:
+        number, name = lacking[0][0], text_of(lacking[0][3]) or "unknown"
+        raise CubeError(
+            f"{path}: {data.name} is compressed by filter {number} ({name[:40]}), which is not here: pip install hdf5plugin"
+        )
 
 
 def together(data: Any, axis: int) -> int:
@@ -228,9 +247,20 @@ def dimensions_of_dataset(data: h5py.Dataset) -> list[str]:
     return names if len(names) == data.ndim and all(names) else []
 
 
+def is_bare(data: h5py.Dataset) -> bool:
+    """Return whether a dataset is a dimension of NetCDF without values."""
+    with contextlib.suppress(Exception):  # a damaged attribute
+        return text_of(data.attrs.get("NAME", "")).startswith("This is a netCDF dimension but not")
+    return False
+
+
 def variable_in(data: h5py.Dataset) -> Variable:
     """Return a dataset as `unmix.io.formats.cf` reads it."""
-    return Variable(data.name, data.shape, data.dtype, dimensions_of_dataset(data), Attributes(data), lambda: data[()])
+    attributes: Any = Attributes(data)
+    unwritten = DEFAULT_FILLS.get(data.dtype.str[1:])
+    if unwritten is not None and "_FillValue" not in attributes and data.fillvalue == data.dtype.type(unwritten):
+        attributes = ChainMap({"_FillValue": unwritten}, attributes)  # NetCDF sets it, whatever the file says
+    return Variable(data.name, data.shape, data.dtype, dimensions_of_dataset(data), attributes, lambda: data[()])
 
 
 def axes_named(data: h5py.Dataset) -> str:
@@ -245,9 +275,33 @@ def beside(cube: Hdf5Cube, data: h5py.Dataset, axes: str) -> Beside:
     while groups[0].name not in ("/", None):
         groups.insert(0, groups[0].parent)
 
+    dimensions = dict(zip(axes, dimensions_of_dataset(data)))
+
+    @functools.cache
+    def elsewhere() -> list[h5py.Group]:
+        """Return the groups of the file with arrays along the cube's bands, or of the coordinates of its pixels."""
+        found: dict[str, h5py.Group] = {}
+
+        def visit(name: str, thing: Any) -> None:
+            if not isinstance(thing, h5py.Dataset):
+                return
+            is_axis = thing.shape == (cube.bands,) and dimensions_of_dataset(thing) == [dimensions.get("b")]
+            if is_axis or (name.rpartition("/")[2] in PER_PIXEL and thing.shape == (cube.lines, cube.samples)):
+                found.setdefault(thing.parent.name, thing.parent)
+
+        with contextlib.suppress(Exception):  # a damaged neighbour
+            data.file.visititems(visit)
+        return list(found.values())
+
     def find(name: str) -> Variable | None:
-        found = next((one for group in reversed(groups) if isinstance(one := group.get(name), h5py.Dataset)), None)
-        return None if found is None or found.is_virtual or found.external else variable_in(found)
+        found = []
+        for group in [*reversed(groups), *elsewhere()]:
+            spelt = [name, *(key for key in group if key != name and key.lower() == name.lower())]
+            found += [one for key in spelt if isinstance(one := group.get(key), h5py.Dataset) and not is_bare(one)]
+        # An array of the same length along another dimension may be another instrument's.
+        own = (one for one in found if dimensions_of_dataset(one) == [dimensions.get("b")])
+        best = next(own, found[0] if found else None)
+        return None if best is None or best.is_virtual or best.external else variable_in(best)
 
     return Beside(cube, [variable_in(data)], axes, [Attributes(group) for group in groups], find)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...errors import CubeError
 from ..opening import read_small
+from ..text import decoded
 
 log = logging.getLogger("unmix")
 # No spectrometer has more bands (IASI has 8461); where there are more, another axis was taken for the bands.
@@ -81,6 +82,8 @@ PLAUSIBLE = (200.0, 20000.0)
 # Least fraction of bands with distinct wavelengths; where spectrometers overlap two bands may share one (seen: EnMAP's
 # 986 nm).
 LEAST_DISTINCT = 0.9
+# Names of bands that are their wavelengths, as Wyvern's: at least so many, all within the range (nm) of sunlight.
+BAND_OF_WAVELENGTH, FEWEST_NAMED, SOLAR = re.compile(r"band[_ ](\d{3,4})", re.IGNORECASE), 5, (350.0, 2600.0)
 WAVELENGTH_IN_NAME = re.compile(
     r"(?<![\w.])(\d+\.?\d*|\.\d+)\s*("
     + "|".join(map(re.escape, sorted(TO_NANOMETRES, key=len, reverse=True)))
@@ -91,12 +94,7 @@ WAVELENGTH_IN_NAME = re.compile(
 
 def read_header(path: Path) -> dict[str, str]:
     """Return the raw values of an ENVI header by lower-case key, values in braces with their line breaks."""
-    raw = read_small(path)
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = raw.decode("latin-1")  # decodes any byte; 0xB5 is µ
-    return parse(text, path)
+    return parse(decoded(read_small(path)), path)
 
 
 def parse(text: str, path: Path) -> dict[str, str]:
@@ -281,16 +279,19 @@ def fault_of_unit(values: np.ndarray, units: str) -> str | None:
         return f"reach from {low:g} to {high:g}, as if some were in µm and others in nm: write all in one unit"
     if units in ("", "unknown") and high > LONGEST_OF_UM * 1000:
         return f"have no unit and reach to {high:g}, too much for nm: write their unit, such as cm-1"
-    if TO_NANOMETRES.get(units) == TO_NANOMETRES["um"] and low > LONGEST and np.isfinite(low):
-        return f"are said to be in {units}, but reach from {low:g} to {high:g}, as if they were in nm"
     return None
 
 
 def axis_in_names(fields: Mapping[str, str], bands: int) -> np.ndarray | None:
-    """Return the wavelengths (nm) in band names such as ``Band 12 (0.4567 Micrometers)``; None if any is unclear."""
+    """Return the wavelengths (nm) in names such as ``Band 12 (0.4567 Micrometers)`` or ``Band_503``; None if unclear."""
     names = words(fields, "band names")
     if names is None or len(names) != bands:
         return None
+    plain = [BAND_OF_WAVELENGTH.fullmatch(name) for name in names]
+    if bands >= FEWEST_NAMED and all(plain):
+        waves = np.array([float(one[1]) for one in plain if one])
+        is_spread = bool(np.all(np.diff(waves) > 1)) and SOLAR[0] <= waves.min() and waves.max() <= SOLAR[1]
+        return waves if is_spread else None
     matches = [WAVELENGTH_IN_NAME.findall(name) for name in names]
     if any(len(each) != 1 for each in matches):
         return None

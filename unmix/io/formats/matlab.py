@@ -141,7 +141,9 @@ def describe(
         raise CubeError(f"{path}: '{name}' has the shape {shape}; a cube has three axes, none empty")
     dtype = file.dtype(name)
     if dtype not in DTYPES.values():
-        raise CubeError(f"{path}: '{name}' is of type {dtype}; cubes are of whole or real numbers")
+        raise CubeError(
+            f"{path}: '{name}' is of type {dtype}; cubes are of whole numbers, or real ones of 32 or 64 bits"
+        )
     lines, samples, bands = shape
     make = functools.partial(inflate_variable, path, name, (lines, samples, bands), axes, dtype)
     cube = MatlabCube(

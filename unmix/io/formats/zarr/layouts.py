@@ -231,7 +231,9 @@ def axes_of(store: Store, array: Any, given: str) -> str:
     """Return the roles of an array's axes as ``given``, else by their names; `CubeError` where neither tells them."""
     name = f"/{brief(store.name_of(array)) if store.name_of(array) else ''}"
     if type_read(array) is None:
-        raise CubeError(f"{store.path}: {name} is of type {array.dtype}; cubes are of whole or real numbers")
+        raise CubeError(
+            f"{store.path}: {name} is of type {array.dtype}; cubes are of whole numbers, or real ones of 32 or 64 bits"
+        )
     if not given:
         known = roles(array.shape, dimensions_of(array), array.attrs)
         if known:
