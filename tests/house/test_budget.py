@@ -9,14 +9,14 @@ from sources import statements
 ROOT = Path(__file__).parents[2]
 # The most statements of each room of the product; `core` are the files beside the rooms.
 ROOMS = {
-    "features": 8564,
+    "features": 8560,
     "solvers": 5176,
-    "io": 5221,
-    "endmembers": 3362,
+    "io": 5460,
+    "endmembers": 3364,
     "runs and outputs": 3259,
-    "commands and cli": 3937,
+    "commands and cli": 3924,
     "arrays": 1559,
-    "library": 1350,
+    "library": 1400,
     "compiled": 1068,
     "pages": 846,
     "scene": 711,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 167,
     "core": 1081,
 }
-TESTS = 28_830
+TESTS = 29_040
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

@@ -101,6 +101,8 @@ FOREIGN = (
     (rb"as[2-9]|ASD", ".asd", "an ASD file; export it as text (ViewSpec Pro: ASCII Export)"),
     (rb"/\*\*\* Spectra Vista SIG", ".sig", "an SVC file"),
     (rb"Comment:.*\r?\nVersion:", ".sed", "a Spectral Evolution file"),
+    (rb"[\x00-\x34]\x00\x00\x00", ".mat", "a MATLAB file of version 4; save it with -v7"),
+    (rb"\x93NUMPY", ".npy", "an array of NumPy, which names no spectra; write it as CSV"),
     (rb"PK\x03\x04", ".xlsx", "a workbook; save the sheet as CSV"),
 )
 

@@ -28,6 +28,8 @@ FEWEST_PLACES, MOST_READ = 16, 256 * 2**20
 MOST_FETCHED = 32 * 2**20
 # Blocks of a sample that are read from a server at once, and their bytes.
 MOST_AHEAD, MOST_READ_AHEAD = 16, 64 * 2**20
+# From how many times as large as the others on a spectrum is of another unit; the least size that others count for.
+ODD, TINY = 30.0, 1e-12
 # Largest usual reflectance: a scene is reflectance if most bands are mostly below; a band mostly above it is then
 # faulty.
 BRIGHTEST = 1.2
@@ -223,14 +225,30 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
     if not np.isfinite(largest):
         return f"{endmembers.source}: its values are too large for float64; divide them with `library_scale`"
     gain = float(np.median(np.abs(scene.bands.gain)))
-    found = remedy(scene, sampled_spectra(scene, MOST_PIXELS)[0], endmembers.matrix, False)
+    Y = sampled_spectra(scene, MOST_PIXELS)[0]
+    found = remedy(scene, Y, endmembers.matrix, False)
+    # Saturated bands decide lengths, but no medians of bands.
+    middles = np.percentile(np.median(np.abs(Y), axis=1), 98), np.median(np.abs(endmembers.matrix), axis=0).max()
+    advised = middles[0] / middles[1] if min(middles) > 0 else ratio
     brings = (
         None
         if found is None
         else f"they have an offset, too: {found[1]} brings them together, `scale` {1 / gain:g} keeps them"
     )
-    brings = brings or said_of_scales(ratio, gain, size, largest, len(endmembers.matrix))
+    brings = brings or said_of_scales(advised, gain, size, largest, len(endmembers.matrix))
+    one = odd_one(endmembers)
+    brings = brings if one is None else f"{one}: bring all spectra to one unit"
     return f"{cube.path}: pixels are {ratio:.3g} times as large as the endmembers of {endmembers.source}; {brings}"
+
+
+def odd_one(library: Endmembers) -> str | None:
+    """Return that a spectrum differs from the others in size by more than `ODD`, or None."""
+    sizes = np.median(np.abs(library.matrix), axis=0)
+    off = (
+        [size / max(np.median(np.delete(sizes, j)), TINY) for j, size in enumerate(sizes)] if len(sizes) > 1 else [1.0]
+    )
+    j = int(np.argmax(off))
+    return f"'{library.names[j]}' is {off[j]:.3g} times as large as the others" if off[j] > ODD else None
 
 
 def unit_of_library(scene: Scene, library: Endmembers, given: Sequence[float | None]) -> float | None:

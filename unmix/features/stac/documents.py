@@ -292,7 +292,9 @@ def parsed(document: Path, content: bytes) -> dict[str, Any]:
 def is_stac(content: dict[str, Any]) -> bool:
     """Return whether a document is STAC's; of a search only its items say so."""
     if content.get("type") == "FeatureCollection":
-        return isinstance(content.get("features"), list)
+        features = content.get("features")
+        are_items = (isinstance(one, dict) and {"assets", "stac_version"} & set(one) for one in features or ())
+        return isinstance(features, list) and (not features or any(are_items))
     return "stac_version" in content or (content.get("type") == "Feature" and "assets" in content)
 
 

@@ -51,6 +51,7 @@ REFUSED = {
     b"<VRTDataset": ("VRT, which names other files", TO_TIFF),
     b"\0\0\0\x0cjP  ": ("JPEG 2000", TO_TIFF),
     b"NITF": ("NITF", TO_TIFF),
+    b"\x93NUMPY": ("an array of NumPy", "write it with h5py, and name the order of its axes: --dataset NAME:byx"),
 }
 GZIP_MAGIC = b"\x1f\x8b"
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -70,7 +71,8 @@ def find_header(path: Path) -> Path:
         kind = OTHER_FORMATS[path.suffix.lower()]
         if kind in ("HDF5", "NetCDF", "MATLAB", "TIFF"):
             like = "HDF5 (NetCDF-4 does)" if kind in ("HDF5", "NetCDF") else "it"
-            raise CubeError(f"{path}: is named like {kind}, but does not begin like {like}; is it whole?")
+            old = " (MATLAB 4 is not read: save it with -v7)" if kind == "MATLAB" else ""
+            raise CubeError(f"{path}: is named like {kind}, but does not begin like {like}; is it whole?{old}")
         raise CubeError(f"{path}: {kind} cannot be read; name the cube itself")
     if path.suffix.lower() == ".hdr":
         return path
