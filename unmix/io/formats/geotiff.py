@@ -45,8 +45,8 @@ BEHIND_HEADER = Kind(
 )
 ENMAP = Kind(
     "EnMAP L2A",
-    "`*-SPECTRAL_IMAGE.TIF`, with `*-METADATA.XML` beside it",
-    "`wavelengthCenterOfBand`, `FWHMOfBand`",
+    "`*-SPECTRAL_IMAGE.TIF`, with `*-METADATA.XML` beside it; DESIS's, and each spectrometer's of L1B, too",
+    "`wavelengthCenterOfBand`, `FWHMOfBand`; DESIS: `wavelengthWidthOfBand`",
     "the TIFF's",
     "the TIFF's nodata; `GainOfBand`, `OffsetOfBand`",
 )
