@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("unmix")
 
 sample_of = later(__package__, "sampled:Sampled.of")
-without_outliers = later(__package__, "outliers:without_outliers")
+without_outliers, without_odd = (later(__package__, f"outliers:without_{what}") for what in ("outliers", "odd"))
 count_edges = later(__package__, "auto:count_edges")
 bundles, grouped = later(__package__, "bundles:bundles"), later(__package__, "bundles:grouped")
 # By name, and whether the pixels that VCA picks are exchanged.
@@ -84,16 +84,21 @@ class Begun(NamedTuple):
         refuse_extraction(how)
         passes, left_out = Passes(scenes, budget, threads or cores(), 1, gpu=gpu), dict[str, Any]()
         with ThreadPoolExecutor(1, "sample") as pool:
-            needs_sample = how.extract in SAMPLED and how.outliers is None
+            needs_sample = how.extract in SAMPLED and not how.outliers
             sampled = pool.submit(sample_of, passes) if needs_sample else None  # beside the sums
             found = signal_of_all(scenes, budget, threads, gpu)
             plain = Counts.of(found) if sampled is not None and how.count == "auto" else None  # while it is read
         if sampled is not None:
             sampled.result()  # GDAL tells of a damaged block once, and reads zeros after that
-        if how.outliers is not None:
+        if how.outliers:
             scenes, about = without_outliers(scenes, found, how.outliers, budget, threads or cores())
-            found, left_out = signal_of_all(scenes, budget, threads, gpu), {"outliers": about}
-            passes = Passes(scenes, budget, threads or cores(), 3, gpu=gpu)
+            left_out = {"outliers": about}
+        elif how.outliers is None and any(map(len, found.odd)):
+            (scenes, about), plain = without_odd(scenes, found.odd), None
+            left_out = {"odd": about}
+        if left_out:
+            found = signal_of_all(scenes, budget, threads, gpu)
+            passes = Passes(scenes, budget, threads or cores(), 3 if how.outliers else 2, gpu=gpu)
         counts = counts_of(passes, found, plain) if how.count == "auto" else None
         p = int(how.count) if counts is None else capped(named(scenes), counts)
         refuse_count(p, needs_simplex, how.smooth, found)
@@ -263,9 +268,9 @@ def refuse_extraction(how: Extraction) -> None:
         raise MethodError("`outside` is for `extract` sisal")
     if how.outside is not None and not 0.001 <= how.outside <= 1:
         raise MethodError(f"`outside` {how.outside:g}: must be from 0.001 to 1")
-    if how.outliers is not None and not LEAST_DISTANCE <= float(how.outliers) < np.inf:
+    if how.outliers and not LEAST_DISTANCE <= float(how.outliers) < np.inf:
         raise MethodError(
-            f"`outliers` {how.outliers:g}: must be a number from {LEAST_DISTANCE:g} on; others are at 1 on average"
+            f"`outliers` {how.outliers:g}: must be 0 or a number from {LEAST_DISTANCE:g} on; others are at 1 on average"
         )
     if not 0 <= how.smooth <= MOST_PUREST:
         raise MethodError(f"`smooth` {how.smooth}: must be from 0 to {MOST_PUREST} pixels")

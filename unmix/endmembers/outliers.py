@@ -44,6 +44,34 @@ class Without(Window):
         return keep.reshape(-1, self.samples)
 
 
+def without(scene: Scene, pixels: np.ndarray) -> Scene:
+    """Return a scene that reads some pixels, ascending ``line * samples + sample``, as masked."""
+    if not len(pixels):
+        return scene
+    part = Without(scene, pixels)
+    return Scene(part, scene.bands, part.nodata)
+
+
+def without_odd(scenes: Sequence[Scene], odd: Sequence[np.ndarray]) -> tuple[list[Scene], dict[str, Any]]:
+    """Return scenes without their odd pixels, see `unmix.scene.odd`, and the record of them; warn of these."""
+    places = [
+        [int(n) for n in np.add(np.divmod(place, scene.cube.samples), scene.cube.origin)]
+        for scene, some in zip(scenes, odd)
+        for place in some[:PLACES]
+    ]
+    count = sum(map(len, odd))
+    scene, some = next((scene, some) for scene, some in zip(scenes, odd) if len(some))
+    line, sample = divmod(int(some[0]), scene.cube.samples)
+    spectrum = scene.read(line, slice(sample, sample + 1))[0][0]
+    first = ", ".join(" ".join(map(str, place)) for place in places[:NAMED])
+    log.warning(
+        f"{named(scenes)}: {count} odd {'pixel is' if count == 1 else 'pixels are'} left out where endmembers are counted "
+        f"and extracted: (line sample) {first}{', …' if count > NAMED else ''}, the first from {spectrum.min():.4g} to "
+        f"{spectrum.max():.4g}; `outliers` 0 keeps {'it' if count == 1 else 'them'}"
+    )
+    return [without(scene, some) for scene, some in zip(scenes, odd)], {"pixels": count, "places": places}
+
+
 def distances(Z: np.ndarray, pixels: int) -> np.ndarray:
     """Return distances (n,) of pixels from all others, NaN if masked; Z (n, d) is whitened, ``pixels`` are valid."""
     # Taking a pixel out moves the mean to its other side, and its share out of the covariance (Sherman and Morrison).
@@ -83,11 +111,8 @@ def without_outliers(
             f"{named(scenes)}: {len(far)} of {moments.pixels} pixels are beyond `outliers` {limit:g}; raise it: these "
             "are no outliers"
         )
-    left = [
-        Scene(part := Without(scene, own - first), scene.bands, part.nodata) if len(own) else scene
-        for first, scene in passes.begun()
-        for own in [far[(far >= first) & (far < first + scene.pixels)]]
-    ]
+    parts = [far[(far >= first) & (far < first + scene.pixels)] - first for first, scene in passes.begun()]
+    left = [without(scene, own) for scene, own in zip(scenes, parts)]
     # (line, sample), with the number of the scene before it where there are several
     places = passes.positions(far[:PLACES].tolist())
     if len(scenes) > 1:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import CubeError
 from ..io import Scene
+from ..scene.odd import OddPixels
 from ..scene.sample import sampled_spectra
 from ..scene.undeclared import ConstantPixels
 from .scan import Gpu, projections, stored_of, totals_of, walk
@@ -40,6 +41,8 @@ class Moments:
     differences : array (L, L), float64
         Mean of ``d dᵀ / 2`` over their differences d: the covariance of noise that pixels do not share, and of texture
         (Green et al. 1988).
+    odd : tuple of arrays (n,), int64
+        The places of odd pixels of each scene; see `unmix.scene.odd`.
     """
 
     pixels: int
@@ -47,6 +50,7 @@ class Moments:
     covariance: np.ndarray
     pairs: int
     differences: np.ndarray
+    odd: tuple[np.ndarray, ...] = ()
 
     @functools.cached_property
     def second(self) -> np.ndarray:
@@ -85,15 +89,20 @@ def moments(scene: Scene, budget: int, threads: int, gpu: Gpu | None = None) -> 
     # Neighbours of every ``each``-th line are enough; the choice depends on the scene alone. Masks may leave some of
     # them empty.
     each = max(1, min(cube.lines * max(0, cube.samples - 1) // (PAIRS_A_BAND * L), cube.lines // FEWEST_LINES))
-    constants = ConstantPixels(scene)
+    constants, odd = ConstantPixels(scene), OddPixels(scene)
     about = middle_of(scene)
-    sums = totals_of(scene.less(about), budget, threads, each, constants.look, gpu)
+
+    def look(raw: np.ndarray, lines: slice) -> None:
+        constants.look(raw, lines)
+        odd.look(raw, lines)
+
+    sums = totals_of(scene.less(about), budget, threads, each, look, gpu)
     constants.warn()
     n, pairs = max(1, sums.pixels), max(1, sums.pairs)
     offset = sums.total / n
     covariance = sums.products / n - np.outer(offset, offset)
     mean = (about if sums.pixels else 0.0) + offset
-    return Moments(sums.pixels, mean, covariance, sums.pairs, sums.differences / (2 * pairs))
+    return Moments(sums.pixels, mean, covariance, sums.pairs, sums.differences / (2 * pairs), (odd.found(sums.pixels),))
 
 
 def middle_of(scene: Scene) -> np.ndarray:
@@ -116,7 +125,8 @@ def merged(parts: Sequence[Moments]) -> Moments:
         (part.covariance + np.outer(part.mean - mean, part.mean - mean)) * share for part, share in zip(parts, shares)
     )
     differences = sum(part.differences * (part.pairs / max(1, pairs)) for part in parts)
-    return Moments(pixels, mean, np.asarray(covariance), pairs, np.asarray(differences))
+    odd = tuple(one for part in parts for one in part.odd)
+    return Moments(pixels, mean, np.asarray(covariance), pairs, np.asarray(differences), odd)
 
 
 __all__ = ["PAIRS_A_BAND", "Moments", "merged", "moments", "projections", "stored_of", "walk"]

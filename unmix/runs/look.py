@@ -6,6 +6,7 @@ import numpy as np
 
 from ..io import Cube, Scene
 from ..problem import Problem
+from ..scene.odd import is_odd
 from ..scene.sample import sampled_spectra
 from ..summary import Summary
 from .record.judgement import LEAST_LEVEL, MISFIT_OF_LEVEL
@@ -150,6 +151,7 @@ def has_smooth_noise(unit: np.ndarray, pixels: np.ndarray) -> bool:
 
 def has_both_signs(Y: np.ndarray) -> bool:
     """Return whether values (N, L) lie on both sides of 0, as those of minimum noise fractions do."""
+    Y = Y[~is_odd(Y)]
     with np.errstate(over="ignore", invalid="ignore"):
         squares, below = np.square(Y).sum(axis=0), np.square(np.minimum(Y, 0.0)).sum(axis=0)
         of_bands = np.mean(below > BOTH_SIGNS * squares)  # not of a few bands without light, whose noise is large

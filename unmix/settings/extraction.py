@@ -69,7 +69,7 @@ class ExtractSettings:
         "outputs",
         "Extract from no pixel that is T times as far from all others as is usual (RX detector): 10 finds hot pixels; "
         "rare "
-        "materials are far, too.",
+        "materials are far, too. 0 keeps odd pixels, which are left out where T is not given.",
         "T",
         kind="number",
         excludes=_NOT_EXTRACTED,

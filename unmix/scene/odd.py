@@ -1,0 +1,105 @@
+"""Find odd pixels: fewer than one in a thousand, alone among their neighbours, with values that no others have.
+
+One of them would decide where endmembers are extracted, how many there are, and which method fits: a dead pixel, a hot
+one, −9999 that no header declares.
+"""
+
+import numpy as np
+
+from ..io import Scene, by_pixel
+from .sample import placed
+
+# Of so many pixels one may be odd. A pixel is, where a value lies beyond all but this share of a sample, by more than
+# so many times what that share spans; its fill is one value in every band.
+PIXELS_AN_ODD_ONE, BEYOND = 1000, 3.0
+# Pixels whose ranks are left out at either end of a small sample, pixels of a sample, and the fewest that tell.
+FEWEST_BEYOND, SAMPLE, FEWEST = 3, 2000, 50
+# Bands that are looked at: a spike in one band does not decide, and all would take as long as the sums themselves.
+BANDS = 8
+# Most places that are kept before those of clusters are dropped.
+MOST_PLACES = 100_000
+
+
+def bounds_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least and largest usual value (k,) of each column of a sample (n, k)."""
+    tail = max(1 / PIXELS_AN_ODD_ONE, min(0.5, FEWEST_BEYOND / len(values)))
+    low, middle, high = np.quantile(values, [tail, 0.5, 1 - tail], axis=0)
+    span = np.maximum(high - middle, middle - low)
+    span = np.where(span > 0, BEYOND * span, np.inf)  # where nearly all are alike, nothing is far
+    return low - span, high + span
+
+
+def is_odd(Y: np.ndarray) -> np.ndarray:
+    """Return which pixels (N,) of a sample (N, L) are odd: at most one in a thousand, or one."""
+    if len(Y) < FEWEST:
+        return np.zeros(len(Y), bool)
+    low, high = bounds_of(Y)
+    found = [((low > Y) | (high < Y)).any(axis=1), (Y[:, :1] == Y).all(axis=1) & (Y.shape[1] > BANDS)]
+    few = [one if one.sum() <= most_of(len(Y)) else np.zeros(len(Y), bool) for one in found]
+    return few[0] | few[1]
+
+
+def most_of(pixels: int) -> int:
+    """Return how many of some pixels may be odd."""
+    return max(1, pixels // PIXELS_AN_ODD_ONE)
+
+
+class OddPixels:
+    """The odd pixels of a scene, found while its blocks pass; ``look`` is given each."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.index = scene, scene.bands.index
+        self.some = np.unique(np.linspace(0, len(self.index) - 1, BANDS).astype(int))
+        self.beyond: list[np.ndarray] = []
+        self.constant: list[np.ndarray] = []
+        parts = [self.values(part)[0] for part, _, _ in placed(scene.cube, SAMPLE)]
+        sample = np.concatenate([part[~self.is_missing(part)] for part in parts])
+        self.tells = len(sample) >= FEWEST and len(self.some) == BANDS
+        none: np.ndarray = np.empty(0)
+        self.low, self.high = bounds_of(sample) if self.tells else (none, none)
+
+    def values(self, raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values (pixels, k) of some bands as stored, and a view of all (lines, samples, bands)."""
+        stored = by_pixel(raw, self.scene.cube.interleave)
+        return stored[..., self.index[self.some]].reshape(-1, len(self.some)), stored
+
+    def is_missing(self, values: np.ndarray) -> np.ndarray:
+        """Return which pixels (n,) have no value in one of some bands (n, k)."""
+        missing = ~np.isfinite(values).all(axis=1)
+        return missing if self.scene.nodata is None else missing | (values == self.scene.nodata).any(axis=1)
+
+    def look(self, raw: np.ndarray, lines: slice) -> None:
+        """Look at a block of lines, as from `unmix.io.cube.Cube.read`."""
+        if not self.tells:
+            return
+        (values, stored), first = self.values(raw), lines.start * self.scene.cube.samples
+        known = np.flatnonzero(((values < self.low) | (values > self.high)).any(axis=1))
+        self.keep(self.beyond, first + known[~self.is_missing(values[known])])
+        alike = np.flatnonzero((values == values[:, :1]).all(axis=1))
+        alike = alike[~self.is_missing(values[alike])]
+        some = stored.reshape(-1, stored.shape[2])[alike][:, self.index] if len(alike) else values[:0]
+        self.keep(self.constant, first + alike[(some == some[:, :1]).all(axis=1)])
+
+    def keep(self, places: list[np.ndarray], found: np.ndarray) -> None:
+        """Keep some places, as far as these are few."""
+        if len(found) and sum(map(len, places)) < MOST_PLACES:
+            places.append(found)
+
+    def found(self, valid: int) -> np.ndarray:
+        """Return the places ``line * samples + sample``, ascending, of the odd ones among so many valid pixels."""
+        beyond, constant = (
+            np.unique(np.concatenate([np.empty(0, np.int64), *one])) for one in (self.beyond, self.constant)
+        )
+        constant = constant if len(constant) <= most_of(valid) else constant[:0]
+        sample = beyond % self.scene.cube.samples
+        near = np.zeros(len(beyond), bool)
+        for down in (-1, 0, 1):
+            for across in (-1, 0, 1):
+                inside = (
+                    (sample + across >= 0) & (sample + across < self.scene.cube.samples) & ((down, across) != (0, 0))
+                )
+                near |= inside & np.isin(beyond + down * self.scene.cube.samples + across, beyond)
+        # What lies together is a thing, however bright.
+        beyond = beyond[~near & ~np.isin(beyond, constant)]
+        beyond = beyond if len(beyond) <= most_of(valid) else beyond[:0]
+        return np.union1d(beyond, constant)
