@@ -14,8 +14,9 @@ from .sample import placed
 PIXELS_AN_ODD_ONE, BEYOND = 1000, 3.0
 # Pixels whose ranks are left out at either end of a small sample, pixels of a sample, and the fewest that tell.
 FEWEST_BEYOND, SAMPLE, FEWEST = 3, 2000, 50
-# Bands that are looked at: a spike in one band does not decide, and all would take as long as the sums themselves.
-BANDS = 8
+# Bands that are looked at, and the fewest that tell: a spike in one does not decide, and all would take as long as the
+# sums themselves.
+BANDS, FEWEST_BANDS = 8, 4
 # Most places that are kept before those of clusters are dropped.
 MOST_PLACES = 100_000
 
@@ -31,10 +32,10 @@ def bounds_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def is_odd(Y: np.ndarray) -> np.ndarray:
     """Return which pixels (N,) of a sample (N, L) are odd: at most one in a thousand, or one."""
-    if len(Y) < FEWEST:
+    if len(Y) < FEWEST or Y.shape[1] < FEWEST_BANDS:
         return np.zeros(len(Y), bool)
     low, high = bounds_of(Y)
-    found = [((low > Y) | (high < Y)).any(axis=1), (Y[:, :1] == Y).all(axis=1) & (Y.shape[1] > BANDS)]
+    found = [((low > Y) | (high < Y)).any(axis=1), (Y[:, :1] == Y).all(axis=1) & (Y.shape[1] >= BANDS)]
     few = [one if one.sum() <= most_of(len(Y)) else np.zeros(len(Y), bool) for one in found]
     return few[0] | few[1]
 
@@ -49,12 +50,12 @@ class OddPixels:
 
     def __init__(self, scene: Scene) -> None:
         self.scene, self.index = scene, scene.bands.index
-        self.some = np.unique(np.linspace(0, len(self.index) - 1, BANDS).astype(int))
+        self.some = np.unique(np.linspace(0, len(self.index) - 1, min(BANDS, len(self.index))).astype(int))
         self.beyond: list[np.ndarray] = []
         self.constant: list[np.ndarray] = []
         parts = [self.values(part)[0] for part, _, _ in placed(scene.cube, SAMPLE)]
         sample = np.concatenate([part[~self.is_missing(part)] for part in parts])
-        self.tells = len(sample) >= FEWEST and len(self.some) == BANDS
+        self.tells = len(sample) >= FEWEST and len(self.some) >= FEWEST_BANDS
         none: np.ndarray = np.empty(0)
         self.low, self.high = bounds_of(sample) if self.tells else (none, none)
 
@@ -75,6 +76,8 @@ class OddPixels:
         (values, stored), first = self.values(raw), lines.start * self.scene.cube.samples
         known = np.flatnonzero(((values < self.low) | (values > self.high)).any(axis=1))
         self.keep(self.beyond, first + known[~self.is_missing(values[known])])
+        if len(self.some) < BANDS:  # grey is a colour
+            return
         alike = np.flatnonzero((values == values[:, :1]).all(axis=1))
         alike = alike[~self.is_missing(values[alike])]
         some = stored.reshape(-1, stored.shape[2])[alike][:, self.index] if len(alike) else values[:0]
