@@ -3,7 +3,7 @@
 
 Scenes are of the families of `families.py` in turn. The pixel, drawn too, becomes in turn each of `KINDS`. A line for
 each scene: of how many kinds the number of endmembers, the method, and all other pixels' fractions, to 0.005 on the
-mean, are those of the scene as it is.
+mean, are those of the scene without the pixel.
 """
 
 import json
@@ -66,7 +66,9 @@ def main(scenes: int, data: Path, seed: int) -> None:
             random = np.random.default_rng(seed + k)
             Y = known.cube.astype(np.float32)
             line, sample = (int(random.integers(size)) for size in Y.shape[:2])
-            write(path, Y)
+            without = Y.copy()
+            without[line, sample] = np.nan
+            write(path, without)
             method, A = result(path, Y.shape)
             wrong = []
             for kind, change in KINDS.items():

@@ -4,6 +4,8 @@ One of them would decide where endmembers are extracted, how many there are, and
 one, −9999 that no header declares.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ..io import Scene, by_pixel
@@ -21,21 +23,33 @@ BANDS, FEWEST_BANDS = 8, 4
 MOST_PLACES = 100_000
 
 
-def bounds_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least and largest usual value (k,) of each column of a sample (n, k)."""
+class Usual(NamedTuple):
+    """The usual values of some bands, all (k,): the least, the largest, and below which a negative pixel is odd."""
+
+    low: np.ndarray
+    high: np.ndarray
+    floor: np.ndarray
+
+    def leaves(self, values: np.ndarray) -> np.ndarray:
+        """Return which pixels (n,) have a value beyond them in a band, or are negative in all bands, as few are."""
+        beyond = ((values < self.low) | (values > self.high)).any(axis=1)
+        return np.asarray(beyond | (values < self.floor).all(axis=1))
+
+
+def usual(values: np.ndarray) -> Usual:
+    """Return the usual values of the columns of a sample (n, k)."""
     tail = max(1 / PIXELS_AN_ODD_ONE, min(0.5, FEWEST_BEYOND / len(values)))
     low, middle, high = np.quantile(values, [tail, 0.5, 1 - tail], axis=0)
     span = np.maximum(high - middle, middle - low)
     span = np.where(span > 0, BEYOND * span, np.inf)  # where nearly all are alike, nothing is far
-    return low - span, high + span
+    return Usual(low - span, high + span, np.minimum(low, 0.0))
 
 
 def is_odd(Y: np.ndarray) -> np.ndarray:
     """Return which pixels (N,) of a sample (N, L) are odd: at most one in a thousand, or one."""
     if len(Y) < FEWEST or Y.shape[1] < FEWEST_BANDS:
         return np.zeros(len(Y), bool)
-    low, high = bounds_of(Y)
-    found = [((low > Y) | (high < Y)).any(axis=1), (Y[:, :1] == Y).all(axis=1) & (Y.shape[1] >= BANDS)]
+    found = [usual(Y).leaves(Y), (Y[:, :1] == Y).all(axis=1) & (Y.shape[1] >= BANDS)]
     few = [one if one.sum() <= most_of(len(Y)) else np.zeros(len(Y), bool) for one in found]
     return few[0] | few[1]
 
@@ -55,9 +69,8 @@ class OddPixels:
         self.constant: list[np.ndarray] = []
         parts = [self.values(part)[0] for part, _, _ in placed(scene.cube, SAMPLE)]
         sample = np.concatenate([part[~self.is_missing(part)] for part in parts])
-        self.tells = len(sample) >= FEWEST and len(self.some) >= FEWEST_BANDS
-        none: np.ndarray = np.empty(0)
-        self.low, self.high = bounds_of(sample) if self.tells else (none, none)
+        tells = len(sample) >= FEWEST and len(self.some) >= FEWEST_BANDS
+        self.usual = usual(sample) if tells else None
 
     def values(self, raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the values (pixels, k) of some bands as stored, and a view of all (lines, samples, bands)."""
@@ -71,10 +84,10 @@ class OddPixels:
 
     def look(self, raw: np.ndarray, lines: slice) -> None:
         """Look at a block of lines, as from `unmix.io.cube.Cube.read`."""
-        if not self.tells:
+        if self.usual is None:
             return
         (values, stored), first = self.values(raw), lines.start * self.scene.cube.samples
-        known = np.flatnonzero(((values < self.low) | (values > self.high)).any(axis=1))
+        known = np.flatnonzero(self.usual.leaves(values))
         self.keep(self.beyond, first + known[~self.is_missing(values[known])])
         if len(self.some) < BANDS:  # grey is a colour
             return
