@@ -220,7 +220,7 @@ ENMAP, MAT4 = (
 FAULTS = {
     "scribbled": ("s.tif", scribbled, "cannot be read"),
     "no tiff": ("s.tif", lambda path: path.write_bytes(b"II*\0nonsense"), "cannot be read as TIFF"),
-    "complex": ("s.tif", of_complex, "type complex64; cubes have one real type"),
+    "complex": ("s.tif", of_complex, "type complex64; cubes have one, whole or real"),
     "enmap": (
         ENMAP,
         lambda path: enmap(path, lambda text: text.replace("<bandID", "<bandIX", 1).replace("</bandID", "</bandIX", 1)),

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -65,11 +66,18 @@ def map_fields(system: Any, transform: Sequence[float], path: Path, problems: li
         if system is not None and "survey" in system.linear_units.lower():
             # GDAL writes "Feet", and reads that as the international foot, 2e-6 shorter.
             header.write_text(header.read_text("utf-8").replace("units=Feet", "units=US Survey Feet"), "utf-8")
+        if system is not None and "TOWGS84" in system.to_wkt():  # which the WKT of ESRI lacks
+            text = re.sub(
+                "(?<=coordinate system string = ).*", lambda _: f"{{{system.to_wkt()}}}", header.read_text("utf-8")
+            )
+            header.write_text(text, "utf-8")
         with rasterio.open(image, driver="ENVI") as source:
             back, same = source.crs, source.transform.almost_equals(affine, 1e-9 * max(map(abs, affine[:6])))
         fields = {key: value for key, value in read_header(header).items() if key in MAP_FIELDS}
     if not same:
-        problems.append(f"{path}: its map is sheared, which an ENVI header cannot hold; outputs have no map")
+        problems.append(
+            f"{path}: its map is sheared or mirrored, which an ENVI header cannot hold; outputs have no map"
+        )
         return {}
     place = np.array([[affine.c], [affine.f]])
     step = float(min(np.hypot(affine.a, affine.d), np.hypot(affine.b, affine.e)))
@@ -185,9 +193,22 @@ def in_words(cube: Cube) -> str:
 def both_places(one: Cube, other: Cube) -> str:
     """Return where two maps of one size lie, if that is in two places; empty where it is not, or not known."""
     if placed(one) is None or placed(other) is None:
-        return ""
+        return off_in_numbers(one, other)
     is_one = apart(other, one) <= FARTHEST_OFF and is_one_system(one, other)
     return "" if is_one else f"begins at {in_words(one)}, {other.path.name} at {in_words(other)}"
+
+
+def off_in_numbers(one: Cube, other: Cube) -> str:
+    """Return where two maps lie of which one names no system, if their numbers differ; "" where one just counts pixels."""
+    at = [geotransform(cube.fields.get("map info", "")) for cube in (one, other)]
+    if (placed(one) is None and placed(other) is None) or None in at or any(a and a[0] == 0 == a[3] for a in at):
+        return ""
+    corners = [corners_of(cube, a) for cube, a in zip((one, other), at) if a is not None]
+    step = min(abs(a[1]) + abs(a[2]) for a in at if a is not None)
+    if float(np.abs(corners[0] - corners[1]).max()) <= FARTHEST_OFF * step:
+        return ""
+    begins = [f"{a[0]:.10g}, {a[3]:.10g}" for a in at if a is not None]
+    return f"names no coordinate system, or begins in another, at {begins[0]}, {other.path.name} at {begins[1]}"
 
 
 def refuse_elsewhere(one: Cube, scene: Cube, what: str) -> None:

@@ -26,7 +26,7 @@ from ..io.formats.header import (
     whole,
     words,
 )
-from .spectra import DELETED, Endmembers, make
+from .spectra import DELETED, Endmembers, make, without_fill
 from .table import axis_in_library, places_of
 
 MOST_ROWS, LONGEST_LINE = 200_000, 100_000
@@ -254,7 +254,8 @@ def load_sli(path: Path) -> Endmembers:
     for problem in problems:
         log.warning(problem)
     gain, offset = (one if one is None else one[:, None] for one in scaling(fields, samples, header))
-    matrix = values.reshape(lines, samples).T * (1.0 if gain is None else gain) + (0.0 if offset is None else offset)
+    stored = without_fill(values.reshape(lines, samples).T.astype(float), header)
+    matrix = stored * (1.0 if gain is None else gain) + (0.0 if offset is None else offset)
     nodata = as_stored(number(fields, "data ignore value", header), DTYPES[code], header, [])
     if nodata is not None:
         matrix[(values == nodata).reshape(lines, samples).T] = np.nan

@@ -26,6 +26,8 @@ DELETED = -1e30
 # value of their spectrum, and larger than this share of its highest, below which noise of counts may reach.
 FILL = -9999.0, -999.0, -9999.9, -99999.0, -32768.0, -32767.0, -99.0
 FAR_BELOW, SHARE_OF_LARGEST = 10.0, 0.05
+# The same above, if they are so many times as large as the highest other value.
+FILL_ABOVE, FAR_ABOVE = (65535.0, 32767.0, 1e20, 9.969209968386869e36), 5.0
 # Spectra whose angle (rad) is below this count as the same.
 LARGEST_ANGLE_OF_EQUAL = 1e-4
 # Spectra in a library beyond which `duplicates` compares none.
@@ -218,15 +220,20 @@ class Endmembers:
 
 
 def without_fill(matrix: np.ndarray, path: Path) -> np.ndarray:
-    """Return spectra (L, p) with NaN for values of `FILL` that stand alone, far below the rest of their spectrum."""
-    found = np.isin(matrix, FILL)
-    if not found.any():
+    """Return spectra (L, p) with NaN for values of `FILL` that stand alone, far from the rest of their spectrum."""
+    finite = np.isfinite(matrix)
+    largest = np.where(finite, matrix, 0.0).max(axis=0)
+    # Farther below 0 than all of the spectrum is above: no noise of reflectance is.
+    found = np.isin(matrix, FILL) | ((matrix < -largest) & (largest > 0))
+    high = np.isin(matrix, FILL_ABOVE)
+    if not (found | high).any():
         return matrix
-    rest = np.where(found | ~np.isfinite(matrix), 0.0, matrix)
+    rest = np.where(found | high | ~finite, 0.0, matrix)
     alone = found & (-matrix > np.maximum(FAR_BELOW * -rest.min(axis=0), SHARE_OF_LARGEST * rest.max(axis=0)))
+    alone |= high & (matrix > FAR_ABOVE * rest.max(axis=0))
     if alone.any():
         log.warning(
-            f"{path}: {alone.sum()} values such as {matrix[alone][0]:g} stand far below the rest of their spectra: no "
+            f"{path}: {alone.sum()} values such as {matrix[alone][0]:g} stand far from the rest of their spectra: no "
             "values"
         )
     return np.where(alone, np.nan, matrix)

@@ -10,13 +10,15 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import LibraryError
-from ..io.formats.header import axis_in_nanometres, fault_of_unit, is_no_axis, unit_of_heading
+from ..io.formats.header import TO_NANOMETRES, axis_in_nanometres, fault_of_unit, guessed, is_no_axis, unit_of_heading
 from ..io.text import NO_VALUE, Row, decimal_commas, decoded, table_rows
 from .spectra import Endmembers, make
 
 log = logging.getLogger("unmix")
 
-# How the heading of a column of wavelengths begins.
+# Headings of columns of wavelengths, wherever they stand.
+AXIS_IN_WORDS = r"wave\s*_?(length|number)s?\b|wavelength|wavenumber|wvl\b|wl\b|lambda\b"
+# How the heading of a first column of wavelengths begins.
 WAVELENGTH = r"wave|lambda|wl\b|nm\b|[uµμ]m\b|nanomet|micromet|micron|angstr|channel|cm-1|energy"
 # A number with the same letters before and after it in each heading, as R and many instruments write them.
 LETTERED = re.compile(r"(\D*?)[\s_.]*(\d+(?:\.\d+)?)[\s_.]*(\D*)")
@@ -29,6 +31,7 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     if len(rows) < 2:
         raise LibraryError(f"{path}: no spectra; expected a header row with wavelengths and a row for each endmember")
     heading = [cell.strip() for cell in rows[0]]
+    heading, rows = with_axis_first(path, heading, rows)
     if (turned := in_columns(path, heading, rows[1:])) is not None:
         return spectra_in_columns(path, heading, turned)
     columns, axis, units = axis_of_heading(path, heading)
@@ -78,6 +81,24 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     )
 
 
+def with_axis_first(path: Path, heading: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Return a table of spectra in columns with its wavelengths first, and without columns that count or say them again."""
+    numbered = re.compile(r"\d[\d.]")  # of rows: Wavelength_420
+    named = [
+        i
+        for i, cell in enumerate(heading)
+        if re.match(AXIS_IN_WORDS, cell, re.IGNORECASE) and not numbered.search(cell)
+    ]
+    if not named or any(map(is_number, heading)) or any(len(row) != len(heading) for row in rows):
+        return heading, rows
+    counts = [i for i, cell in enumerate(heading[: named[0]]) if cell.lower() in ("", "index", "band", "channel", "no")]
+    others = [i for i in range(len(heading)) if i not in (*named, *counts)]
+    if len(named) > 1:
+        log.warning(f"{path}: '{heading[named[0]]}' has its wavelengths; '{heading[named[1]]}' is not read")
+    order = [named[0], *others]
+    return [heading[i] for i in order], [[row[i] for i in order] for row in rows]
+
+
 def axis_of_heading(path: Path, heading: Sequence[str]) -> tuple[list[int], np.ndarray, str]:
     """Return the columns of channels in a heading, their wavelengths (n,) and unit: numbers, or such as X420 and 420nm."""
     plain = [i for i, cell in enumerate(heading) if is_number(cell) and np.isfinite(float(cell))]
@@ -89,7 +110,9 @@ def axis_of_heading(path: Path, heading: Sequence[str]) -> tuple[list[int], np.n
     form, longest = max(lettered.items(), key=lambda one: len(one[1]), default=(("", ""), []))
     steps = np.diff([value for _, value in longest])
     if len(longest) < 2 or len(longest) <= len(plain) or not (np.all(steps > 0) or np.all(steps < 0)):
-        return plain, np.array([float(heading[i]) for i in plain]), ""
+        first = (unit_of_heading(cell) for cell in heading[: plain[0] if plain else 0])
+        unit = next((one for one in first if one and one != "index"), "")
+        return plain, np.array([float(heading[i]) for i in plain]), unit
     unit = unit_of_heading(" ".join(form))
     return [i for i, _ in longest], np.array([value for _, value in longest]), unit if unit != "index" else ""
 
@@ -157,8 +180,17 @@ def spectra_in_columns(path: Path, heading: Sequence[str], table: np.ndarray) ->
     kept = [i for i in range(1, len(heading)) if i not in widths]
     if not kept:
         raise LibraryError(f"{path}: has wavelengths and their widths, but no spectra")
-    axis, fwhm = axis_in_library(table[:, 0], table[:, widths[0]] if widths else None, units, path)
+    wide = table[:, widths[0]] if widths else None
+    own = unit_of_heading(heading[widths[0]]) if widths else ""
+    if wide is not None and own in TO_NANOMETRES and (here := nanometre_of(table[:, 0], units)) is not None:
+        wide = wide * (TO_NANOMETRES[own] / here)
+    axis, fwhm = axis_in_library(table[:, 0], wide, units, path)
     return make([heading[i] for i in kept], table[:, kept], axis, path, fwhm=fwhm)
+
+
+def nanometre_of(axis: np.ndarray, units: str) -> float | None:
+    """Return the factor to nm of a unit, or of the one guessed; None where that is the reciprocal of a length."""
+    return TO_NANOMETRES.get(units or guessed(axis))
 
 
 def refuse_halves(path: Path, axis: np.ndarray, cells: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import CubeError
 from ..cube import Cube, Screen, as_stored
-from .header import RECIPROCAL, TO_NANOMETRES, unit_in
+from .header import RECIPROCAL, SOLAR, TO_NANOMETRES, unit_in
 
 # Names of axes along lines and samples; any other axis is that of bands, but for times.
 LINES = frozenset(
@@ -67,17 +67,6 @@ CONVENTIONAL = "_FillValue", "missing_value"
 NO_DATA = re.compile(
     r"_*(data[\W_]*)?(no[\W_]*data|fill|missing([\W_]*data)?|ignore)([\W_]*(value|val|vals|values))?_*", re.IGNORECASE
 )
-# Numbers that NetCDF writes where nothing was written, by type; bytes have none.
-DEFAULT_FILLS = {
-    "i2": -32767,
-    "u2": 65535,
-    "i4": -2147483647,
-    "u4": 4294967295,
-    "i8": -9223372036854775806,
-    "u8": 18446744073709551614,
-    "f4": 9.969209968386869e36,
-    "f8": 9.969209968386869e36,
-}
 # Names of arrays of the coordinates of each pixel of a swath.
 PER_PIXEL = "lat", "latitude", "Latitude", "lon", "longitude", "Longitude", "geolocation_lookup_table"
 # How far limits of scaled values may miss a stored number by rounding, in such numbers.
@@ -135,6 +124,12 @@ class Packing(NamedTuple):
             return self.missing[0] if self.missing else None
         least = float(np.iinfo(self.dtype).min)
         return least if least < self.low else self.high + 1.0
+
+
+def is_axis_of_light(values: np.ndarray) -> bool:
+    """Return whether numbers (bands,) without unit can only be wavelengths in nm: ascending, of sunlight, no count."""
+    steps = np.diff(values)
+    return len(values) > 2 and bool(np.all(steps > 1)) and bool(SOLAR[0] <= values[0] and values[-1] <= SOLAR[1])
 
 
 def text_of(value: Any) -> str:
@@ -357,7 +352,9 @@ class Beside:
             counts = (
                 values is not None and np.array_equal(np.diff(values), np.ones(len(values) - 1)) and values[0] in (0, 1)
             )
-            if values is not None and (is_known or (name in WAVELENGTHS and not counts)):
+            # Coordinates of bands, as xarray writes them, within the range of sunlight.
+            is_own = name == self.axes.get("b") and values is not None and is_axis_of_light(values)
+            if values is not None and (is_known or is_own or (name in WAVELENGTHS and not counts)):
                 factors = [TO_NANOMETRES.get(unit_in(one)) for one in (own, unit)]
                 if fwhm is not None and factors[0] and factors[1]:  # each may have a unit of its own
                     fwhm = fwhm * (factors[0] / factors[1])

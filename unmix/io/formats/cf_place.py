@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import Cube
+from ..cube import Cube, as_stored
 from ..ground import map_fields, system_named, text_of_cf
-from .cf import GOOD, PER_PIXEL, Beside, Variable, numbers_in, set_values, text_of
+from .cf import GOOD, PER_PIXEL, Beside, Variable, names_of_no_data, numbers_in, set_values, text_of
 from .header import axis_in_names, axis_in_nanometres, clean, geotransform
 
 # How far the steps between coordinates may differ, of a step: float32 has six digits of a northing.
@@ -30,6 +30,10 @@ GEOGRAPHIC = "EPSG:4326"
 def describe(cube: Cube, beside: Beside, bands: Sequence[int], wavelengths: Variable | None = None) -> None:
     """Add to a cube what its attributes and the arrays beside it say; ``bands`` counts the bands of each array."""
     set_values(cube, beside.variables, bands)
+    if cube.nodata is None:  # of the whole file or group
+        given = (numbers_in(beside.all[name]) for name in names_of_no_data(beside.all))
+        said = next((float(one[0]) for one in given if one is not None), None)
+        cube.nodata = as_stored(said, cube.dtype, cube.path, cube.problems)
     names = beside.names()
     if len(names) == cube.bands and all(names):
         cube.fields["band names"] = ", ".join(map(clean, names))
@@ -96,6 +100,8 @@ class Place:
             why = f"has coordinates of each pixel ({two}), which outputs do not keep: resample it to a grid"
         elif self.mapping and not self.system():
             why = "has a grid mapping, which is not understood without pyproj (pip install 'unmix[geo]'): outputs have no place"
+        elif self.system() and any(self.beside.array(self.beside.axes.get(role, "")) is not None for role in "yx"):
+            why = "has x or y that are not evenly spaced: outputs have no place"
         elif has_axes:
             why = "has x and y, but names no coordinate system: outputs have no place"
         else:
@@ -150,6 +156,10 @@ class Place:
             return f"EPSG:{said['proj:epsg']}"
         if by_parameters := text_of_cf(self.mapping):
             return by_parameters
+        for name in ("epsg_code", "EPSG_code", "epsg", "proj4", "proj4_params", "proj4text"):
+            if name in self.mapping:
+                text = text_of(self.mapping[name]).strip()
+                return f"EPSG:{int(float(text))}" if re.fullmatch(r"\d+(\.0*)?", text) else text
         others = (
             text_of(said.get(name, "")) for name in ("crs", "crs_wkt", "spatial_ref")
         )  # of a group, by no convention

@@ -23,7 +23,7 @@ from ..ground import map_fields
 from ..opening import read_small
 from ..read import MOST_TOGETHER, ScratchFile
 from ..remote import RemotePath, fetched, files_named
-from .cf import numbers_in
+from .cf import names_of_no_data, numbers_in
 from .cut_short import directory_of, end_of, refuse_short
 from .header import MOST_BANDS, axis_in_nanometres, read_header, says_tiff, sizes_in
 
@@ -337,6 +337,8 @@ def add_own_metadata(cube: GeoTiffCube) -> None:
     if np.any(gain != 1) or np.any(offset != 0):
         cube.gain, cube.offset = gain, offset
     nodata = {value for value in (source.nodatavals[at] for at in places) if value is not None and value == value}
+    tagged = (numbers_in(source.tags()[name]) for name in names_of_no_data(source.tags()))
+    nodata = nodata or {float(one[0]) for one in tagged if one is not None}
     if len(nodata) > 1:
         raise CubeError(f"{cube.path}: its bands have {len(nodata)} different nodata values; give `nodata`")
     cube.nodata = as_stored(nodata.pop() if nodata else None, cube.dtype, cube.path, cube.problems)

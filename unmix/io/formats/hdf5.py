@@ -18,7 +18,7 @@ from ..fields import DTYPES
 from ..read import MOST_TOGETHER, ScratchFile, refuse_links
 from ..remote import fetched
 from ..scratch import inflate
-from .cf import DEFAULT_FILLS, PER_PIXEL, Beside, Variable, roles, text_of, type_of_attribute
+from .cf import PER_PIXEL, Beside, Variable, roles, text_of, type_of_attribute
 from .cf_place import plain_value
 from .chunks import MOST_CHUNKS, Decoder
 from .header import MOST_BANDS, axis_in_nanometres
@@ -257,9 +257,9 @@ def is_bare(data: h5py.Dataset) -> bool:
 def variable_in(data: h5py.Dataset) -> Variable:
     """Return a dataset as `unmix.io.formats.cf` reads it."""
     attributes: Any = Attributes(data)
-    unwritten = DEFAULT_FILLS.get(data.dtype.str[1:])
-    if unwritten is not None and "_FillValue" not in attributes and data.fillvalue == data.dtype.type(unwritten):
-        attributes = ChainMap({"_FillValue": unwritten}, attributes)  # NetCDF sets it, whatever the file says
+    # NetCDF sets a fill value whatever the attributes say; of bytes it means nothing, and 0 is HDF5's own.
+    if data.dtype.kind in "iuf" and data.dtype.itemsize > 1 and data.fillvalue and "_FillValue" not in attributes:
+        attributes = ChainMap({"_FillValue": data.fillvalue}, attributes)
     return Variable(data.name, data.shape, data.dtype, dimensions_of_dataset(data), attributes, lambda: data[()])
 
 

@@ -73,6 +73,8 @@ RECIPROCAL = {
 SHORTEST = 100.0
 # Above this, in µm, are no wavelengths of most spectrometers.
 LONGEST_OF_UM = 25.0
+# Below this, in µm, neither.
+SHORTEST_OF_UM = 0.01
 # Above this, in µm, are none at all: numbers of two units stand in one axis, or the unit is another.
 LONGEST = 300.0
 # Whole numbers in steps of one that begin below this count the bands, where they have no unit.
@@ -262,11 +264,14 @@ def axis_in_nanometres(
 def is_no_axis(values: np.ndarray, units: str) -> bool:
     """Return whether values are no wavelengths: the unit is "index" or a Raman shift, or unitless values only count."""
     # Real scenes with the unit "unknown" have wavelengths all the same, in µm (HySU) or nm.
-    counts = (
-        np.min(values, initial=0) >= 0
-        and bool(np.all(np.mod(values, 1) == 0))
-        and bool(np.all(np.diff(values) == 1) or np.all(np.diff(values) == -1))
-        and np.min(values, initial=np.inf) < LONGEST_COUNT
+    steps, whole = np.diff(values), bool(np.all(np.mod(values, 1) == 0)) and np.min(values, initial=0) >= 0
+    counts = whole and bool(np.all(np.abs(steps) == 1)) and np.min(values, initial=np.inf) < LONGEST_COUNT
+    # Every tenth band, say, or from 0 on: no wavelengths of µm are whole and evenly spaced.
+    counts |= (
+        whole
+        and len(steps) > 2
+        and bool(np.all(steps == steps[0]) and steps[0] != 0)
+        and np.min(values) < LONGEST_OF_UM
     )
     is_shift = "raman" in units or "shift" in units
     return units == "index" or is_shift or (units in ("", "unknown") and counts and len(values) > 1)
@@ -277,6 +282,8 @@ def fault_of_unit(values: np.ndarray, units: str) -> str | None:
     low, high = np.min(values, where=values > 0, initial=np.inf), np.max(values, initial=0.0)
     if units in ("", "unknown") and guessed(values) == "um" and high > LONGEST:
         return f"reach from {low:g} to {high:g}, as if some were in µm and others in nm: write all in one unit"
+    if units in ("", "unknown") and 0 < high < SHORTEST_OF_UM:
+        return f"have no unit and reach to {high:g}, too little for µm: write their unit, such as m"
     if units in ("", "unknown") and high > LONGEST_OF_UM * 1000:
         return f"have no unit and reach to {high:g}, too much for nm: write their unit, such as cm-1"
     return None
