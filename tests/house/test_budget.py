@@ -11,15 +11,15 @@ ROOT = Path(__file__).parents[2]
 ROOMS = {
     "features": 8562,
     "solvers": 5176,
-    "io": 5461,
-    "endmembers": 3364,
-    "runs and outputs": 3259,
+    "io": 5495,
+    "endmembers": 3393,
+    "runs and outputs": 3261,
     "commands and cli": 3924,
     "arrays": 1559,
-    "library": 1400,
+    "library": 1428,
     "compiled": 1068,
-    "pages": 846,
-    "scene": 722,
+    "pages": 847,
+    "scene": 795,
     "devices": 609,
     "maps": 501,
     "problem": 332,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 167,
     "core": 1081,
 }
-TESTS = 29_163
+TESTS = 29_282
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

@@ -47,7 +47,7 @@ MAY_OPEN = {
     "io/formats/written_by.py": GIVEN,
     "io/export/geotiff.py": PRIVATE,
     "io/export/hdf5.py": PRIVATE + ", or " + GIVEN,
-    "io/export/cf.py": PRIVATE,
+    "io/ground.py": PRIVATE,
     "io/vectors.py": "copies of polygons, " + PRIVATE,
     "io/scratch.py": INPUT,
     "endmembers/spa.py": "a file without a name",

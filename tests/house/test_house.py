@@ -52,13 +52,16 @@ HOUSE = {
         {"numba", "numpy"},
     ),
     "io/remote": (("blocks", "errors"), {"numpy", "obstore"}),
-    "io": (("later", "features", "io/remote", "blocks", "errors"), {"numpy", "pyogrio", "rasterio", "shapely"}),
-    "io/formats": (("io", "io/remote", "blocks", "errors"), {"h5py", "isal", "numpy", "rasterio"}),
+    "io": (
+        ("later", "features", "io/remote", "blocks", "errors"),
+        {"numpy", "pyogrio", "pyproj", "rasterio", "shapely"},
+    ),
+    "io/formats": (("io", "io/remote", "blocks", "errors"), {"h5py", "hdf5plugin", "isal", "numpy", "rasterio"}),
     "io/formats/zarr": (("io/formats", "io", "io/remote", "errors"), {"numpy", "zarr"}),
     "io/export": (("io/formats", "io", "settings", "later", "errors"), {"h5py", "numpy", "pyproj", "rasterio", "zarr"}),
     "library": (("later", "io/formats", "io", "quotients", "certificate", "errors"), {"numpy", "spectral"}),
     "settings/run": (("features", "library", "io/export", "methods", "settings"), set()),
-    "scene": (("library", "io/formats", "io", "settings", "errors"), {"numpy", "scipy"}),
+    "scene": (("later", "library", "io/formats", "io", "settings", "errors"), {"numpy", "scipy"}),
     "options": (
         (
             "features",
@@ -394,7 +397,6 @@ UPWARD = {
     ("endmembers/extraction.py", "endmembers/auto"): "the table of all ways to extract",
     ("io/__init__.py", "io/formats"): "the table of all formats: opens a file with the one that knows it",
     ("io/__init__.py", "io/formats/zarr"): "the table of all formats: opens a store with its reader",
-    ("io/polygons.py", "io/export"): "a map's coordinate system is that which its files say",
     ("io/polygons.py", "io/formats"): "where pixels lie and how rasterio is asked for are those of GeoTIFFs",
     ("io/vectors.py", "io/formats"): "small files are read, and GDAL is kept from servers, as for formats",
     ("io/scratch.py", "io/formats"): "inflates chunks and tiles into a file of its own",
@@ -402,6 +404,7 @@ UPWARD = {
     ("io/cube.py", "io/formats"): HEADERS,
     ("io/fields.py", "io/formats"): HEADERS,
     ("io/window.py", "io/formats"): HEADERS,
+    ("io/ground.py", "io/formats"): HEADERS,
 }
 # Modules that import one which imports them, directly or not, and why.
 CIRCLES = {

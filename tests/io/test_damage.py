@@ -300,7 +300,9 @@ def test_enmap_and_tiff_that_contradict_themselves(tmp_path, what):
         xml.write_text(
             words.replace('number="2"', 'number="1"') if what == "twice" else words.replace('number="', 'no="')
         )
-    refused(unmix.CubeError, "different units" if what == "units" else "not numbered one after the other", open_cube, path)
+    refused(
+        unmix.CubeError, "different units" if what == "units" else "not numbered one after the other", open_cube, path
+    )
 
 
 def test_what_claims_too_much_is_refused(tmp_path):

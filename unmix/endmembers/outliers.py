@@ -44,7 +44,7 @@ class Without(Window):
         return keep.reshape(-1, self.samples)
 
 
-def without(scene: Scene, pixels: np.ndarray) -> Scene:
+def without_pixels(scene: Scene, pixels: np.ndarray) -> Scene:
     """Return a scene that reads some pixels, ascending ``line * samples + sample``, as masked."""
     if not len(pixels):
         return scene
@@ -69,7 +69,7 @@ def without_odd(scenes: Sequence[Scene], odd: Sequence[np.ndarray]) -> tuple[lis
         f"and extracted: (line sample) {first}{', …' if count > NAMED else ''}, the first from {spectrum.min():.4g} to "
         f"{spectrum.max():.4g}; `outliers` 0 keeps {'it' if count == 1 else 'them'}"
     )
-    return [without(scene, some) for scene, some in zip(scenes, odd)], {"pixels": count, "places": places}
+    return [without_pixels(scene, some) for scene, some in zip(scenes, odd)], {"pixels": count, "places": places}
 
 
 def distances(Z: np.ndarray, pixels: int) -> np.ndarray:
@@ -112,7 +112,7 @@ def without_outliers(
             "are no outliers"
         )
     parts = [far[(far >= first) & (far < first + scene.pixels)] - first for first, scene in passes.begun()]
-    left = [without(scene, own) for scene, own in zip(scenes, parts)]
+    left = [without_pixels(scene, own) for scene, own in zip(scenes, parts)]
     # (line, sample), with the number of the scene before it where there are several
     places = passes.positions(far[:PLACES].tolist())
     if len(scenes) > 1:

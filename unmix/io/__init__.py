@@ -31,7 +31,6 @@ from .cube import (
 from .fields import DTYPES, MAP_FIELDS, NODATA, acquisition_of, code_of, header_beside
 from .formats import zarr
 from .formats.envi import TIFF_MAGIC
-from .ground import apart, both_places, is_one_system, placed, refuse_elsewhere
 from .identity import (
     Watch,
     content_of,
@@ -87,6 +86,10 @@ from .window import (
 )
 from .write import write_all
 
+apart, both_places, is_one_system, placed, refuse_elsewhere = (
+    later(__package__, f"ground:{name}")
+    for name in ("apart", "both_places", "is_one_system", "placed", "refuse_elsewhere")
+)
 axis_from_file, files_of_axis = later(__package__, "axis:axis_from_file"), later(__package__, "axis:files_of_axis")
 
 HDF5 = b"\x89HDF\r\n\x1a\n"

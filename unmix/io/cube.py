@@ -247,8 +247,8 @@ def read_blocks(cube: Cube, blocks: Iterable[slice]) -> Iterator[tuple[slice, np
         yield lines, cube.read(lines, buffer)
 
 
-# The largest float32 and float64, which headers round; how near, as a share of it, a text means it.
-LARGEST = tuple(float(np.finfo(kind).max) for kind in (np.float32, np.float64))
+# The largest numbers of float32 and float64, which headers round, and how near to one, as a share, a text means it.
+LARGEST_REALS = tuple(float(np.finfo(kind).max) for kind in (np.float32, np.float64))
 NEAR_LARGEST = 1e-5
 
 
@@ -257,7 +257,7 @@ def as_stored(value: float | None, dtype: np.dtype, source: Path | str, problems
     if value is None or not np.isfinite(value):
         return None  # NaN and infinities always count as missing
     if dtype.kind == "f":
-        largest = next((m for m in LARGEST if abs(abs(value) - m) < NEAR_LARGEST * m), None)
+        largest = next((m for m in LARGEST_REALS if abs(abs(value) - m) < NEAR_LARGEST * m), None)
         with np.errstate(over="ignore"):
             # -1.23e34, say, is another number in float32.
             return float(dtype.type(value)) if largest is None else math.copysign(largest, value)

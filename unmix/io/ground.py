@@ -15,13 +15,13 @@ from ..later import later
 from .cube import Cube
 from .fields import MAP_FIELDS
 from .formats.header import format_header, geotransform, read_header
-from .systems import self_contained
 
 # How far corners of what is laid over a scene may be off, in pixels: centre and corner of a pixel are often mistaken
 # for each other.
 FARTHEST_OFF = 0.5 + 1e-3
 # How far a place may move, in pixels, where a header holds its system: 1 mm of 10 m.
 LARGEST_MOVE = 1e-4
+self_contained = later(__package__, "systems:self_contained")
 gdal, settings = later(__package__, "formats.geotiff:gdal"), later(__package__, "formats.geotiff:settings")
 
 
@@ -81,7 +81,7 @@ def map_fields(system: Any, transform: Sequence[float], path: Path, problems: li
         return {}
     place = np.array([[affine.c], [affine.f]])
     step = float(min(np.hypot(affine.a, affine.d), np.hypot(affine.b, affine.e)))
-    if system is not None and moved(place, system, back) > LARGEST_MOVE * step:
+    if system is not None and moved_between(place, system, back) > LARGEST_MOVE * step:
         problems.append(
             f"{path}: its coordinate system, '{str(system)[:40]}', cannot be held by an ENVI header; outputs have no map"
         )
@@ -89,7 +89,7 @@ def map_fields(system: Any, transform: Sequence[float], path: Path, problems: li
     return fields
 
 
-def moved(places: np.ndarray, one: Any, other: Any) -> float:
+def moved_between(places: np.ndarray, one: Any, other: Any) -> float:
     """Return how far places (2, n) lie from where the same numbers lie in another system, in units of the first."""
     if one == other:
         return 0.0
@@ -148,7 +148,7 @@ def of_map_info(info: str, projection: str) -> str:
     return ""
 
 
-def corners_of(cube: Cube, transform: Sequence[float]) -> np.ndarray:
+def corners_of_map(cube: Cube, transform: Sequence[float]) -> np.ndarray:
     """Return the coordinates of a map's four corners, (2, 4), by GDAL's geotransform."""
     sample, line = np.array([[0, cube.samples, 0, cube.samples], [0, 0, cube.lines, cube.lines]])
     return np.stack([transform[k] + transform[k + 1] * sample + transform[k + 2] * line for k in (0, 3)])
@@ -168,7 +168,7 @@ def is_one_system(one: Cube, other: Cube) -> bool:
     if None in systems or at is None:
         return words[0] == words[1] or bool({"", "arbitrary"} & set(words))
     step = float(min(np.hypot(at[1], at[4]), np.hypot(at[2], at[5])))
-    return moved(corners_of(one, at), *systems) <= FARTHEST_OFF * step
+    return moved_between(corners_of_map(one, at), *systems) <= FARTHEST_OFF * step
 
 
 def apart(one: Cube, other: Cube) -> float:
@@ -176,7 +176,7 @@ def apart(one: Cube, other: Cube) -> float:
     a, b = placed(one), placed(other)
     if a is None or b is None:
         return 0.0
-    off = float(np.hypot(*(corners_of(one, a) - corners_of(one, b))).max())
+    off = float(np.hypot(*(corners_of_map(one, a) - corners_of_map(one, b))).max())
     return off / float(min(np.hypot(a[1], a[4]), np.hypot(a[2], a[5])))
 
 
@@ -203,7 +203,7 @@ def off_in_numbers(one: Cube, other: Cube) -> str:
     at = [geotransform(cube.fields.get("map info", "")) for cube in (one, other)]
     if (placed(one) is None and placed(other) is None) or None in at or any(a and a[0] == 0 == a[3] for a in at):
         return ""
-    corners = [corners_of(cube, a) for cube, a in zip((one, other), at) if a is not None]
+    corners = [corners_of_map(cube, a) for cube, a in zip((one, other), at) if a is not None]
     step = min(abs(a[1]) + abs(a[2]) for a in at if a is not None)
     if float(np.abs(corners[0] - corners[1]).max()) <= FARTHEST_OFF * step:
         return ""

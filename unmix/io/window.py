@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import CubeError
+from ..later import later
 from .cube import Bands, Cube, as_stored, by_pixel, cut, missing, place_for, read_blocks, read_lines, spectra
 from .formats.header import geotransform, leading_number
-from .ground import refuse_elsewhere
 
+refuse_elsewhere = later(__package__, "ground:refuse_elsewhere")
 # Bytes of the buffer for lines that cannot be read straight into their place in memory; a chunk of the file may need
 # more.
 PIECE = 16 * 2**20

@@ -12,9 +12,13 @@ import numpy as np
 from ..errors import CubeError, LibraryError
 from ..io import NODATA, counted, located, read_small
 from ..io.formats.header import clean
+from ..later import later
 from .fractions import Normalization
 from .spectra import SHADE, Endmembers, colours_in_words, colours_of_all, each_once
-from .table import cells_of, is_number, read_rows
+
+cells_of, is_number, read_rows = (
+    later(__package__, f"table:{name}") for name in ("cells_of", "is_number", "read_rows")
+)
 
 # The class of a spectrum for which a table of classes has no row, until it is refused; no table can hold it.
 LACKS = "\0"

@@ -51,7 +51,7 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     for r, row in enumerate(rows[1:]):
         for b, i in enumerate(columns):
             cell = row[i].strip() if i < len(row) else "no cell"
-            value = value_of(cell)
+            value = number_or_nan(cell)
             if value is None:
                 raise LibraryError(f"{path}: row {numbered[r + 1][0]}, column {i + 1}: '{cell[:20]}' is not a number")
             matrix[b, r] = value
@@ -156,19 +156,19 @@ def in_columns(path: Path, heading: Sequence[str], rows: Sequence[Sequence[str]]
     if len(heading) < 2 or len(rows) < 2 or not (is_named or not any(map(is_number, heading))):
         return None
     if any(
-        len(row) != len(heading) or not all(value_of(cell) is not None for cell in row[: 1 if is_named else None])
+        len(row) != len(heading) or not all(number_or_nan(cell) is not None for cell in row[: 1 if is_named else None])
         for row in rows
     ):
         return None
     for r, row in enumerate(rows, 2):
         for c, cell in enumerate(row, 1):
-            if value_of(cell) is None:
+            if number_or_nan(cell) is None:
                 raise LibraryError(
                     f"{path}: row {r}, column {c}: '{cell[:20]}' is not a number; write nan where there is no value"
                 )
     # The first column has wavelengths: its heading says so, in any order, as where detectors overlap; or they ascend or
     # descend, and no heading is a number.
-    table = np.array([[value_of(cell) for cell in row] for row in rows], float)
+    table = np.array([[number_or_nan(cell) for cell in row] for row in rows], float)
     steps = np.diff(table[:, 0])
     return table if is_named or np.all(steps > 0) or np.all(steps < 0) else None
 
@@ -245,7 +245,7 @@ def places_of(texts: list[str], count: int) -> tuple[tuple[int, int], ...] | Non
     return tuple((pair[0], pair[1]) for pair in pairs)
 
 
-def value_of(text: str) -> float | None:
+def number_or_nan(text: str) -> float | None:
     """Return a cell as a number, NaN for a word of `NO_VALUE`, None for any other text."""
     return math.nan if text.strip().lower() in NO_VALUE else float(text) if is_number(text) else None
 

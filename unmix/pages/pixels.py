@@ -9,7 +9,8 @@ from ..io import NODATA, Cube, Scene, by_pixel, read_lines
 from ..library.fractions import Normalization
 from ..outputs.names import normalize_of
 from ..runs.files.finished import FinishedRun
-from ..scene import Albedo, open_part, open_pixels
+from ..scene import open_part, open_pixels
+from ..scene.albedo import Albedo
 from .parts import chart_of, keys, percent, text
 from .pictures import GREY, hex_of, thin_bands, thinned_lines
 

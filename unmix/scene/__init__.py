@@ -32,11 +32,10 @@ from ..io import (
 )
 from ..io.cube import Screen
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
-from ..io.nearest import nearest
+from ..later import later
 from ..settings import described, names_where
 from ..settings.presets import AUTO, PRESETS, preset_in_words, preset_of
 from ..settings.reading import ReadSettings
-from .albedo import Albedo, geometry_of
 from .bands import choose_bands, first_bands, parse_bands, part_of
 from .sample import (
     SAMPLE,
@@ -52,6 +51,8 @@ from .sample import (
 )
 
 log = logging.getLogger("unmix")
+albedo_of, geometry_of = (later(__package__, f"albedo:{name}") for name in ("Albedo", "geometry_of"))
+nearest = later("unmix.io", "nearest:nearest")
 
 # Placeholders in mask names, filled in for each scene: {stem}, {dir}, and {stem:RFL=MASK} for the stem with another
 # word.
@@ -231,7 +232,7 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
     whole = Scene(part, bands, nodata)
     changed: Changed
     if reading.albedo is not None:
-        changed = Albedo(whole, geometry_of(reading.albedo))
+        changed = albedo_of(whole, geometry_of(reading.albedo))
     else:
         assert reading.tie is not None
         changed = Tied(whole, first_bands(cube, bands, reading.tie))

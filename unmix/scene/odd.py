@@ -15,7 +15,7 @@ from .sample import placed
 # so many times what that share spans; its fill is one value in every band.
 PIXELS_AN_ODD_ONE, BEYOND = 1000, 3.0
 # Pixels whose ranks are left out at either end of a small sample, pixels of a sample, and the fewest that tell.
-FEWEST_BEYOND, SAMPLE, FEWEST = 3, 2000, 50
+FEWEST_BEYOND, SAMPLE, FEWEST_PIXELS = 3, 2000, 50
 # Bands that are looked at, and the fewest that tell: a spike in one does not decide, and all would take as long as the
 # sums themselves.
 BANDS, FEWEST_BANDS = 8, 4
@@ -36,7 +36,7 @@ class Usual(NamedTuple):
         return np.asarray(beyond | (values < self.floor).all(axis=1))
 
 
-def usual(values: np.ndarray) -> Usual:
+def usual_values(values: np.ndarray) -> Usual:
     """Return the usual values of the columns of a sample (n, k)."""
     tail = max(1 / PIXELS_AN_ODD_ONE, min(0.5, FEWEST_BEYOND / len(values)))
     low, middle, high = np.quantile(values, [tail, 0.5, 1 - tail], axis=0)
@@ -47,9 +47,9 @@ def usual(values: np.ndarray) -> Usual:
 
 def is_odd(Y: np.ndarray) -> np.ndarray:
     """Return which pixels (N,) of a sample (N, L) are odd: at most one in a thousand, or one."""
-    if len(Y) < FEWEST or Y.shape[1] < FEWEST_BANDS:
+    if len(Y) < FEWEST_PIXELS or Y.shape[1] < FEWEST_BANDS:
         return np.zeros(len(Y), bool)
-    found = [usual(Y).leaves(Y), (Y[:, :1] == Y).all(axis=1) & (Y.shape[1] >= BANDS)]
+    found = [usual_values(Y).leaves(Y), (Y[:, :1] == Y).all(axis=1) & (Y.shape[1] >= BANDS)]
     few = [one if one.sum() <= most_of(len(Y)) else np.zeros(len(Y), bool) for one in found]
     return few[0] | few[1]
 
@@ -69,8 +69,8 @@ class OddPixels:
         self.constant: list[np.ndarray] = []
         parts = [self.values(part)[0] for part, _, _ in placed(scene.cube, SAMPLE)]
         sample = np.concatenate([part[~self.is_missing(part)] for part in parts])
-        tells = len(sample) >= FEWEST and len(self.some) >= FEWEST_BANDS
-        self.usual = usual(sample) if tells else None
+        tells = len(sample) >= FEWEST_PIXELS and len(self.some) >= FEWEST_BANDS
+        self.usual = usual_values(sample) if tells else None
 
     def values(self, raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the values (pixels, k) of some bands as stored, and a view of all (lines, samples, bands)."""

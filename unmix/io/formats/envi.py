@@ -51,7 +51,7 @@ REFUSED = {
     b"<VRTDataset": ("VRT, which names other files", TO_TIFF),
     b"\0\0\0\x0cjP  ": ("JPEG 2000", TO_TIFF),
     b"NITF": ("NITF", TO_TIFF),
-    b"\x93NUMPY": ("an array of NumPy", "write it with h5py, and name the order of its axes: --dataset NAME:byx"),
+    b"\x93NUMPY": ("an array of NumPy", "write it with h5py, and name the order of its axes in `dataset`"),
 }
 GZIP_MAGIC = b"\x1f\x8b"
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
