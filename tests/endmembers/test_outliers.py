@@ -121,9 +121,9 @@ def test_a_mask_for_the_extraction(tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ({"outliers": 1.5}, "`outliers` 1.5: must be a number from 2 on"),
+        ({"outliers": 1.5}, "`outliers` 1.5: must be 0 or a number from 2 on"),
         ({"outliers": 2.0}, "these are no outliers"),
-        ({"outliers": float("inf")}, "must be a number from 2 on"),
+        ({"outliers": float("inf")}, "must be 0 or a number from 2 on"),
     ],
 )
 def test_what_does_not_fit(tmp_path, words, text):
@@ -145,9 +145,9 @@ def test_a_seed_beyond_the_last(tmp_path):
 
 
 def test_a_mask_for_the_extraction_is_refused_where_nothing_is_extracted(tmp_path):
-    path = write_cube(tmp_path / "x.hdr", spoiled(3, [(1, 1)]))
+    path = write_cube(tmp_path / "x.hdr", spoiled(3, [(1, 1), (1, 2)]))  # of which none is odd
     keep = np.ones((14, 13, 1), np.uint8)
-    keep[1, 1] = 0
+    keep[1, 1:3] = 0
     mask = str(write_cube(tmp_path / "keep.hdr", keep))
     refused(unmix.MethodError, "`extract_mask` is for the extraction", unmix.mnf, path, extract_mask=mask)
     unmix.nmf_scene(path, count=3, start="nfindr", extract_mask=mask, steps=1, out_dir=tmp_path / "n")

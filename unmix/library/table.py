@@ -141,7 +141,7 @@ def axis_in_library(
     if (fault := fault_of_unit(waves, units)) is not None:
         raise LibraryError(f"{path}: its wavelengths {fault}")
     if is_no_axis(waves, units):
-        log.info(f"{path}: its channels are only counted, and have no wavelengths")
+        log.debug(f"{path}: its channels are only counted, and have no wavelengths")
         return None, None
     problems: list[str] = []
     found = axis_in_nanometres(waves, fwhm, units, path, problems)
