@@ -1,4 +1,4 @@
-"""Where maps lie on the ground: their coordinate systems, the ENVI header fields that hold them, how far two are apart."""
+"""Where maps lie on the ground: coordinate systems, the ENVI header fields that hold them, how far two are apart."""
 
 import contextlib
 import functools
@@ -27,7 +27,7 @@ gdal, settings = later(__package__, "formats.geotiff:gdal"), later(__package__, 
 
 @functools.cache
 def system_named(text: str) -> Any:
-    """Return the coordinate system, for rasterio, of a text that alone defines it; None for any other, and without rasterio."""
+    """Return rasterio's coordinate system of a text that alone defines it; None for any other, and without rasterio."""
     with contextlib.suppress(Exception):  # whatever GDAL raises for text that is no system
         crs = gdal().crs.CRS
         with settings():
@@ -83,7 +83,7 @@ def map_fields(system: Any, transform: Sequence[float], path: Path, problems: li
     step = float(min(np.hypot(affine.a, affine.d), np.hypot(affine.b, affine.e)))
     if system is not None and moved_between(place, system, back) > LARGEST_MOVE * step:
         problems.append(
-            f"{path}: its coordinate system, '{str(system)[:40]}', cannot be held by an ENVI header; outputs have no map"
+            f"{path}: an ENVI header cannot hold its coordinate system, '{str(system)[:40]}'; outputs have no map"
         )
         return {}
     return fields
@@ -155,7 +155,7 @@ def corners_of_map(cube: Cube, transform: Sequence[float]) -> np.ndarray:
 
 
 def is_one_system(one: Cube, other: Cube) -> bool:
-    """Return whether two maps are in one coordinate system, as far as both are known: the first one's corners move in it."""
+    """Return whether two maps are in one coordinate system, as far as both are known: corners stay where they are."""
     texts = []
     for cube in (one, other):
         info, *others = (" ".join(cube.fields.get(key, "").strip("{} \n").split()) for key in MAP_FIELDS[:3])
@@ -199,7 +199,7 @@ def both_places(one: Cube, other: Cube) -> str:
 
 
 def off_in_numbers(one: Cube, other: Cube) -> str:
-    """Return where two maps lie of which one names no system, if their numbers differ; "" where one just counts pixels."""
+    """Return where two maps lie, one without a system, if their numbers differ; "" where one just counts pixels."""
     at = [geotransform(cube.fields.get("map info", "")) for cube in (one, other)]
     if (placed(one) is None and placed(other) is None) or None in at or any(a and a[0] == 0 == a[3] for a in at):
         return ""

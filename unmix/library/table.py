@@ -82,7 +82,7 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
 
 
 def with_axis_first(path: Path, heading: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """Return a table of spectra in columns with its wavelengths first, and without columns that count or say them again."""
+    """Return a table of spectra in columns, wavelengths first, without columns that count or say them again."""
     numbered = re.compile(r"\d[\d.]")  # of rows: Wavelength_420
     named = [
         i
@@ -100,7 +100,7 @@ def with_axis_first(path: Path, heading: list[str], rows: list[list[str]]) -> tu
 
 
 def axis_of_heading(path: Path, heading: Sequence[str]) -> tuple[list[int], np.ndarray, str]:
-    """Return the columns of channels in a heading, their wavelengths (n,) and unit: numbers, or such as X420 and 420nm."""
+    """Return the columns of channels, their wavelengths (n,) and unit: headings are numbers, or as X420 and 420nm."""
     plain = [i for i, cell in enumerate(heading) if is_number(cell) and np.isfinite(float(cell))]
     lettered: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for i, cell in enumerate(heading):
@@ -118,7 +118,7 @@ def axis_of_heading(path: Path, heading: Sequence[str]) -> tuple[list[int], np.n
 
 
 def tell_others(path: Path, heading: Sequence[str], columns: Sequence[int], rows: Sequence[Sequence[str]]) -> None:
-    """Warn of columns of numbers that are no channels by their headings; `LibraryError` where only one column is one."""
+    """Warn of columns of numbers whose headings are no channels; `LibraryError` where only one column is a channel."""
     others = [i for i in range(len(heading)) if i not in columns and heading[i].lower() not in ("line", "sample", "")]
     numeric = [i for i in others if all(i < len(row) and is_number(row[i]) for row in rows)]
     doubtful = [heading[i] for i in numeric if re.search(r"\d", heading[i])]
@@ -137,7 +137,7 @@ def tell_others(path: Path, heading: Sequence[str], columns: Sequence[int], rows
 def axis_in_library(
     waves: np.ndarray, fwhm: np.ndarray | None, units: str, path: Path
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return wavelengths and FWHM (L,) in nm; None where they only count, `LibraryError` where two units stand in them."""
+    """Return wavelengths and FWHM (L,) in nm; None where they only count, `LibraryError` where they are of two units."""
     if (fault := fault_of_unit(waves, units)) is not None:
         raise LibraryError(f"{path}: its wavelengths {fault}")
     if is_no_axis(waves, units):

@@ -65,7 +65,8 @@ UNITS = ("units", "Units", "unit")
 # Attributes that say which stored numbers are no values, by convention, and others by their names.
 CONVENTIONAL = "_FillValue", "missing_value"
 NO_DATA = re.compile(
-    r"_*(data[\W_]*)?(no[\W_]*data|fill|missing([\W_]*data)?|ignore)([\W_]*(value|val|vals|values))?_*", re.IGNORECASE
+    r"_*(data[\W_]*)?(no[\W_]*data([\W_]*val(ue)?s?)?|(fill|ignore|missing([\W_]*data)?)[\W_]*val(ue)?s?|missing[\W_]*data)_*",
+    re.IGNORECASE,
 )
 # Names of arrays of the coordinates of each pixel of a swath.
 PER_PIXEL = "lat", "latitude", "Latitude", "lon", "longitude", "Longitude", "geolocation_lookup_table"
@@ -185,7 +186,7 @@ def packing_of(
 
 
 def names_of_no_data(attributes: Mapping[str, Any]) -> list[str]:
-    """Return the attributes, by no convention, that name no data: as no_data_value, NoData, FillValue; in any spelling."""
+    """Return the attributes that name no data by no convention: no_data_value, NoData, FillValue, in any spelling."""
     return [name for name in attributes if name not in CONVENTIONAL and NO_DATA.fullmatch(str(name))]
 
 

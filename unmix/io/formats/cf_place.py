@@ -99,7 +99,7 @@ class Place:
         if two:
             why = f"has coordinates of each pixel ({two}), which outputs do not keep: resample it to a grid"
         elif self.mapping and not self.system():
-            why = "has a grid mapping, which is not understood without pyproj (pip install 'unmix[geo]'): outputs have no place"
+            why = "has a grid mapping that is not understood (`unmix[geo]` has pyproj for it): outputs have no place"
         elif self.system() and any(self.beside.array(self.beside.axes.get(role, "")) is not None for role in "yx"):
             why = "has x or y that are not evenly spaced: outputs have no place"
         elif has_axes:

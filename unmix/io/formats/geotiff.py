@@ -245,7 +245,8 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
     dtype = np.dtype(kinds.pop()) if len(kinds) == 1 and "complex_int16" not in kinds else None
     if dtype not in DTYPES.values():
         raise CubeError(
-            f"{path}: its bands are of type {', '.join(sorted(set(source.dtypes)))}; cubes have one, whole or real (of 32 or 64 bits)"
+            f"{path}: its bands are of type {', '.join(sorted(set(source.dtypes)))}; "
+            "cubes have one, whole or real (of 32 or 64 bits)"
         )
     assert dtype is not None
     cube = GeoTiffCube(

@@ -165,7 +165,8 @@ def refuse_filters(path: Path, data: h5py.Dataset) -> None:
     if lacking:
         number, name = lacking[0][0], text_of(lacking[0][3]) or "unknown"
         raise CubeError(
-            f"{path}: {data.name} is compressed by filter {number} ({name[:40]}), which is not here: pip install hdf5plugin"
+            f"{path}: {data.name} is compressed by filter {number} ({name[:40]}), which is not here: "
+            "pip install hdf5plugin"
         )
 
 
