@@ -19,7 +19,7 @@ ROOMS = {
     "library": 1428,
     "compiled": 1068,
     "pages": 847,
-    "scene": 795,
+    "scene": 798,
     "devices": 609,
     "maps": 501,
     "problem": 332,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 167,
     "core": 1081,
 }
-TESTS = 29_282
+TESTS = 29_283
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

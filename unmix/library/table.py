@@ -138,11 +138,11 @@ def axis_in_library(
     waves: np.ndarray, fwhm: np.ndarray | None, units: str, path: Path
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return wavelengths and FWHM (L,) in nm; None where they only count, `LibraryError` where they are of two units."""
-    if (fault := fault_of_unit(waves, units)) is not None:
-        raise LibraryError(f"{path}: its wavelengths {fault}")
     if is_no_axis(waves, units):
         log.debug(f"{path}: its channels are only counted, and have no wavelengths")
         return None, None
+    if (fault := fault_of_unit(waves, units)) is not None:
+        raise LibraryError(f"{path}: its wavelengths {fault}")
     problems: list[str] = []
     found = axis_in_nanometres(waves, fwhm, units, path, problems)
     for problem in problems:
