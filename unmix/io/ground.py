@@ -63,14 +63,13 @@ def map_fields(system: Any, transform: Sequence[float], path: Path, problems: li
         shape = {"height": 1, "width": 1, "count": 1, "dtype": "uint8"}
         with rasterio.open(image, "w", driver="ENVI", crs=system, transform=affine, **shape):
             pass
-        if system is not None and "survey" in system.linear_units.lower():
+        text, wkt = header.read_text("utf-8"), "" if system is None else system.to_wkt()
+        if wkt and "survey" in system.linear_units.lower():
             # GDAL writes "Feet", and reads that as the international foot, 2e-6 shorter.
-            header.write_text(header.read_text("utf-8").replace("units=Feet", "units=US Survey Feet"), "utf-8")
-        if system is not None and "TOWGS84" in system.to_wkt():  # which the WKT of ESRI lacks
-            text = re.sub(
-                "(?<=coordinate system string = ).*", lambda _: f"{{{system.to_wkt()}}}", header.read_text("utf-8")
-            )
-            header.write_text(text, "utf-8")
+            text = text.replace("units=Feet", "units=US Survey Feet")
+        if "TOWGS84" in wkt:  # which the WKT of ESRI lacks
+            text = re.sub("(?<=coordinate system string = ).*", lambda _: f"{{{wkt}}}", text)
+        header.write_text(text, "utf-8")
         with rasterio.open(image, driver="ENVI") as source:
             back, same = source.crs, source.transform.almost_equals(affine, 1e-9 * max(map(abs, affine[:6])))
         fields = {key: value for key, value in read_header(header).items() if key in MAP_FIELDS}

@@ -155,20 +155,21 @@ def in_columns(path: Path, heading: Sequence[str], rows: Sequence[Sequence[str]]
     is_named = re.match(WAVELENGTH, heading[0], re.IGNORECASE) is not None
     if len(heading) < 2 or len(rows) < 2 or not (is_named or not any(map(is_number, heading))):
         return None
-    if any(
-        len(row) != len(heading) or not all(number_or_nan(cell) is not None for cell in row[: 1 if is_named else None])
-        for row in rows
-    ):
+    if any(len(row) != len(heading) for row in rows):
         return None
-    for r, row in enumerate(rows, 2):
-        for c, cell in enumerate(row, 1):
-            if number_or_nan(cell) is None:
-                raise LibraryError(
-                    f"{path}: row {r}, column {c}: '{cell[:20]}' is not a number; write nan where there is no value"
-                )
+    values = [[number_or_nan(cell) for cell in row] for row in rows]
+    if any(None in row[: 1 if is_named else None] for row in values):
+        return None
+    for r, row in enumerate(values):
+        if None in row:
+            c = row.index(None)
+            raise LibraryError(
+                f"{path}: row {r + 2}, column {c + 1}: '{rows[r][c][:20]}' is not a number; write nan where there is no "
+                "value"
+            )
     # The first column has wavelengths: its heading says so, in any order, as where detectors overlap; or they ascend or
     # descend, and no heading is a number.
-    table = np.array([[number_or_nan(cell) for cell in row] for row in rows], float)
+    table = np.array(values, float)
     steps = np.diff(table[:, 0])
     return table if is_named or np.all(steps > 0) or np.all(steps < 0) else None
 
@@ -247,7 +248,10 @@ def places_of(texts: list[str], count: int) -> tuple[tuple[int, int], ...] | Non
 
 def number_or_nan(text: str) -> float | None:
     """Return a cell as a number, NaN for a word of `NO_VALUE`, None for any other text."""
-    return math.nan if text.strip().lower() in NO_VALUE else float(text) if is_number(text) else None
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan if text.strip().lower() in NO_VALUE else None
 
 
 def is_number(text: str) -> bool:

@@ -16,9 +16,9 @@ from .sample import placed
 PIXELS_AN_ODD_ONE, BEYOND = 1000, 3.0
 # Pixels whose ranks are left out at either end of a small sample, pixels of a sample, and the fewest that tell.
 FEWEST_BEYOND, SAMPLE, FEWEST_PIXELS = 3, 2000, 50
-# Bands that are looked at, and the fewest that tell: a spike in one does not decide, and all would take as long as the
-# sums themselves.
-BANDS, FEWEST_BANDS = 4, 4
+# Bands that are looked at, with fewer none: a spike in one does not decide, and all would take as long as the sums
+# themselves.
+BANDS = 4
 # Bands from which on one value in all of them is no grey, but fill.
 COLOURS = 8
 # Most places that are kept before those of clusters are dropped.
@@ -49,7 +49,7 @@ def usual_values(values: np.ndarray) -> Usual:
 
 def is_odd(Y: np.ndarray) -> np.ndarray:
     """Return which pixels (N,) of a sample (N, L) are odd: at most one in a thousand, or one."""
-    if len(Y) < FEWEST_PIXELS or Y.shape[1] < FEWEST_BANDS:
+    if len(Y) < FEWEST_PIXELS or Y.shape[1] < BANDS:
         return np.zeros(len(Y), bool)
     found = [usual_values(Y).leaves(Y), (Y[:, :1] == Y).all(axis=1) & (Y.shape[1] >= COLOURS)]
     few = [one if one.sum() <= most_of(len(Y)) else np.zeros(len(Y), bool) for one in found]
@@ -74,7 +74,7 @@ class OddPixels:
             for part, _, _ in placed(scene.cube, SAMPLE)
         ]
         sample = np.concatenate([part[~self.is_missing(part)] for part in parts])
-        tells = len(sample) >= FEWEST_PIXELS and len(self.some) >= FEWEST_BANDS
+        tells = len(sample) >= FEWEST_PIXELS and len(self.some) == BANDS
         self.usual = usual_values(sample) if tells else None
 
     def is_missing(self, values: np.ndarray) -> np.ndarray:
@@ -89,30 +89,22 @@ class OddPixels:
         stored = by_pixel(raw, self.scene.cube.interleave)
         # One copy: bands of pixels that lie together are read from memory once.
         bands = np.ascontiguousarray(np.moveaxis(stored[..., self.index[self.some]], 2, 0))
+        flat, usual = bands.reshape(len(bands), -1), self.usual
         # Ranges rule out nearly all blocks; values one by one took a tenth of an extraction.
-        least, largest = (reduce(bands.reshape(len(bands), -1), axis=1) for reduce in (np.fmin.reduce, np.fmax.reduce))
-        far = [
-            (band < low) | (band > high)
-            for band, low, high, lowest, highest in zip(bands, self.usual.low, self.usual.high, least, largest)
-            if lowest < low or highest > high
-        ]
-        if all(lowest < floor for lowest, floor in zip(least, self.usual.floor)):
-            far.append(np.all([band < floor for band, floor in zip(bands, self.usual.floor)], axis=0))
+        least, largest = np.fmin.reduce(flat, axis=1), np.fmax.reduce(flat, axis=1)
         first = lines.start * self.scene.cube.samples
-        if far:
-            self.keep(self.beyond, first, bands, np.any(far, axis=0))
-        if (
-            len(self.index) >= COLOURS and (alike := bands[0] == bands[BANDS // 2]).any()
-        ):  # in fewer bands grey is a colour
+        if (least < usual.low).any() or (largest > usual.high).any() or (least < usual.floor).all():
+            self.keep(self.beyond, first, flat, usual.leaves(flat.T))
+        alike = bands[0] == bands[BANDS // 2]
+        if len(self.index) >= COLOURS and alike.any():  # in fewer bands grey is a colour
             some = stored[alike][:, self.index]
             alike[alike] = (some == some[:, :1]).all(axis=1)
-            self.keep(self.constant, first, bands, alike)
+            self.keep(self.constant, first, flat, alike)
 
-    def keep(self, places: list[np.ndarray], first: int, bands: np.ndarray, which: np.ndarray) -> None:
-        """Keep the places of some pixels (lines, samples), bool, that have values, as far as these are few."""
+    def keep(self, places: list[np.ndarray], first: int, flat: np.ndarray, which: np.ndarray) -> None:
+        """Keep the places of the pixels ``which`` that have values in some bands (k, n), as far as these are few."""
         found = np.flatnonzero(which)[: MOST_PLACES - sum(map(len, places))]
-        values = bands.reshape(len(bands), -1)[:, found].T
-        places.append(first + found[~self.is_missing(values)])
+        places.append(first + found[~self.is_missing(flat[:, found].T)])
 
     def found(self, valid: int) -> np.ndarray:
         """Return the places ``line * samples + sample``, ascending, of the odd ones among so many valid pixels."""
@@ -128,7 +120,7 @@ class OddPixels:
                     (sample + across >= 0) & (sample + across < self.scene.cube.samples) & ((down, across) != (0, 0))
                 )
                 near |= inside & np.isin(beyond + down * self.scene.cube.samples + across, beyond)
-        # What lies together is a thing, however bright.
+        # Odd pixels that touch are an object, however bright.
         beyond = beyond[~near & ~np.isin(beyond, constant)]
         beyond = beyond if len(beyond) <= most_of(valid) else beyond[:0]
         return np.union1d(beyond, constant)

@@ -84,12 +84,12 @@ class Place:
                 self.cube.problems.append(f"{path}: its x and y are elsewhere than its transform says; they are used")
         system = self.system()
         if chosen is None or (by_transform is None and not system):
-            self.tell_lost(axes is not None)
+            self.tell_lost(system, axes is not None)
             return {}
         west, north, across, down = map(float, chosen)
         return placed_by(system, (across, 0.0, west, 0.0, down, north), path, self.cube.problems)
 
-    def tell_lost(self, has_axes: bool) -> None:
+    def tell_lost(self, system: str, has_axes: bool) -> None:
         """Say what gives the cube a place that outputs do not keep: coordinates without a system, or of each pixel."""
         lines, samples = self.cube.lines, self.cube.samples
         arrays = (self.beside.array(name) for name in PER_PIXEL)
@@ -98,9 +98,9 @@ class Place:
         )
         if two:
             why = f"has coordinates of each pixel ({two}), which outputs do not keep: resample it to a grid"
-        elif self.mapping and not self.system():
+        elif self.mapping and not system:
             why = "has a grid mapping that is not understood (`unmix[geo]` has pyproj for it): outputs have no place"
-        elif self.system() and any(self.beside.array(self.beside.axes.get(role, "")) is not None for role in "yx"):
+        elif system and any(self.beside.array(self.beside.axes.get(role, "")) is not None for role in "yx"):
             why = "has x or y that are not evenly spaced: outputs have no place"
         elif has_axes:
             why = "has x and y, but names no coordinate system: outputs have no place"
