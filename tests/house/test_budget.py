@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 ROOMS = {
     "features": 8562,
     "solvers": 5176,
-    "io": 5496,
+    "io": 5497,
     "endmembers": 3393,
     "runs and outputs": 3261,
     "commands and cli": 3924,
