@@ -41,7 +41,7 @@ def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str
         + f": {proof}"
         + (f", {masked} masked" if masked else "")
         + (f" ({partly} in some bands)" if partly else "")
-        + f"; {fit_line(result['fit'])}"
+        + f"; {fit_line(result['fit'], result.get('misfit_over_noise'))}"
         + f"; {seconds_of(result):.2f} s; {files}"
     )
 
@@ -59,13 +59,16 @@ def proof_line(result: dict[str, Any], pixels: dict[str, int]) -> str:
     return f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {kappa}{alone}"
 
 
-def fit_line(fit: dict[str, Any]) -> str:
-    """Return how far the model is from the pixels, in words: relative to their lengths, and in their unit."""
+def fit_line(fit: dict[str, Any], beside: dict[str, float] | None) -> str:
+    """Return how far the model is from the pixels, in words: relative to their lengths, in their unit, and to noise."""
     from unmix.runs.record.fit import in_percent
 
     shares = (in_percent(float("inf") if value is None else value) for value in fit["relative_rmse"].values())
     mean = fit.get("mean_rmse")  # runs of older versions have none
-    return "relative RMSE {} (95 %: {}, worst {})".format(*shares) + ("" if mean is None else f", mean RMSE {mean:.3g}")
+    return "relative RMSE {} (95 %: {}, worst {})".format(*shares) + (
+        ("" if mean is None else f", mean RMSE {mean:.3g}")
+        + (f", {beside['over_noise']:.2f} times the noise" if beside else "")
+    )
 
 
 def show_plan(plan: dict[str, Any]) -> None:

@@ -17,13 +17,12 @@ from ..blocks import parse_size
 from ..certificate import MOST_DELTA, NODATA
 from ..errors import CubeError, LibraryError, MethodError
 from ..features.runs import Part, in_runs
-from ..io import Scene, bytes_per_line, counted, located
+from ..io import bytes_per_line, counted, located
 from ..library import Endmembers, duplicates, fit, load_parts, prepared
 from ..library.fit import said_left_out
 from ..methods import WITHOUT_METHOD, Method, Solver, choose
 from ..options.contradictions import refuse_without_library
 from ..problem import Problem, condition_of, faults_of, plan_problem, some_of, without_rank
-from ..runs.faint import faint_part
 from ..runs.look import Look, Sample, fits_look, has_both_signs, usable
 from ..runs.record.fit import abundances_of, fit_of, in_percent
 from ..runs.record.judgement import Seen, judge, suspects_sum, with_free
@@ -31,10 +30,8 @@ from ..runs.record.memory import expected_memory, is_beyond, is_inflated, said_o
 from ..runs.record.report import input_of, masked_by
 from ..runs.sum_to_one import beside_constant, cost_of_sum
 from ..scene import (
-    SAMPLE,
     ReadOptions,
     open_scene,
-    sampled_spectra,
     scale_fault,
     survey,
     unit_of_library,
@@ -44,7 +41,6 @@ from ..settings.presets import preset_in_words, preset_of
 from ..summary import Summary
 from .findings import Findings, check_axis, check_bands, check_noise, check_sample, masked_in
 
-TIMED_PIXELS = 4096  # most pixels that are solved, for the time and the fit
 # Share of the bands, or of the pixels, from which on the endmembers are too many.
 CROWDED_SHARE = 0.8
 
@@ -109,8 +105,9 @@ def check(
     seconds_looking = time.perf_counter() - began
     check_bands(seen, findings)
     check_sample(seen, masked_in(scene, cube, how_read), findings)
-    check_noise(Y := Sample.read(scene).Y, findings)
-    if has_both_signs(Y) and not seen.fill:  # which is not declared, and below 0
+    sample = Sample.read(scene)
+    check_noise(sample.Y, findings)
+    if has_both_signs(sample.Y) and not seen.fill:  # which is not declared, and below 0
         findings.warning(
             "values", "they lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself"
         )
@@ -142,10 +139,8 @@ def check(
         findings.info("method", f"{method_spec.name}{', as of a run without `method`' if method is None else ''}")
         planned = check_problem(library, method_spec, solver_spec, how_read.scale is None, findings)
         if planned is not None and not findings.has_error:
-            look = looked_at(scene, library, parts)
-            lacking = max((part.lacking for part in parts), default=0.0)
-            check_fit(planned, library, lacking, findings, masked_by(how_read, seen.masked, seen.pixels))
-            tell(look, parts, library, findings)
+            look = check_fit(planned, library, sample, parts, findings, masked_by(how_read, seen.masked, seen.pixels))
+            tell(look, parts, planned.endmembers, findings)
     elif endmembers is None:
         findings.info("endmembers", "extracted from the scene: their count and condition are only known in the run")
     estimate_cost(library, parse_size(str(memory)), findings)
@@ -236,13 +231,17 @@ def check_problem(
 
 
 def check_fit(
-    problem: Problem, library: Endmembers, lacking: float, findings: Findings, mask: tuple[str, float] | None
-) -> None:
-    """Report the fit of the endmembers to some pixels of the sample; none of them fits a ``lacking`` share."""
-    scene, facts = findings.scene, findings.facts
-    Y = some_pixels(scene)
+    problem: Problem,
+    library: Endmembers,
+    sample: Sample,
+    parts: Sequence[Part],
+    findings: Findings,
+    mask: tuple[str, float] | None,
+) -> Look | None:
+    """Report the fit of the endmembers to a sample; return the look at it, which features share, as in a run."""
+    scene, facts, Y = findings.scene, findings.facts, sample.Y
     if not len(Y):
-        return
+        return None
     best = solve(Y, library.matrix, method=problem.method.name, solver=problem.solver.name)
     with np.errstate(over="ignore"):
         lengths = np.sqrt(np.square(Y).sum(axis=1))
@@ -265,10 +264,12 @@ def check_fit(
         sums = np.stack([np.square(left).sum(axis=0), left.sum(axis=0), np.square(Y[best.valid]).sum(axis=0)])
     summary.add_residuals(len(left), sums)
     bands = scene.bands.index + 1, scene.wavelengths
-    sample = usable(Sample(Y, *np.zeros((2, len(Y)), int)), E)
-    look = None if sample is None or not fits_look(E) else Look.at(sample.Y, E)
-    if look is not None and sample is not None and len(sample.Y) == len(Y):
-        look = replace(look, faint=faint_part(look, lengths, best.rmse))
+    used, look = usable(sample, E), None
+    both_signs = used is not None and has_both_signs(used.Y)
+    if used is not None and fits_look(E):
+        look = Look.at(used, E, best.rmse if len(used.Y) == len(Y) else None)
+        for part in parts if not both_signs else ():
+            part.look(used, look, scene, library)
     seen = Seen(
         summary,
         names,
@@ -279,8 +280,8 @@ def check_fit(
         cost=cost,
         bands=bands,
         free=look,
-        both_signs=sample is not None and has_both_signs(sample.Y),
-        lacking=lacking,
+        both_signs=both_signs,
+        lacking=max((part.lacking for part in parts), default=0.0),
         mask=mask,
     )
     warnings = judge(seen)
@@ -288,16 +289,6 @@ def check_fit(
         findings.warning("fit", sentence)
     if not warnings:
         findings.info("fit", f"relative RMSE {in_percent(summary.percentile(0.5))} in the median of {len(Y)} pixels")
-
-
-def looked_at(scene: Scene, library: Endmembers, parts: Sequence[Part]) -> Look | None:
-    """Return an unconstrained look at a sample of a scene, at which features look, too."""
-    sample = usable(Sample.read(scene), library.matrix) if fits_look(library.matrix) else None
-    if sample is None:
-        return None
-    look = Look.at(sample.Y, library.matrix)
-    for part in parts if not has_both_signs(sample.Y) else ():
-        part.look(sample, look, scene, library)
     return look
 
 
@@ -367,10 +358,3 @@ def estimate_cost(library: Endmembers | None, memory: int, findings: Findings) -
     findings.info("cost", text)
     if is_beyond(expected):
         findings.warning("memory", "a run may be killed for its memory: lower `memory`")
-
-
-def some_pixels(scene: Scene) -> np.ndarray:
-    """Return spectra of the sample that miss no band, evenly spread, (n, L) with n up to 4096."""
-    step = max(1, min(scene.pixels, SAMPLE) // TIMED_PIXELS)
-    Y, _, _ = sampled_spectra(scene, each=step)
-    return Y[:: max(1, -(-len(Y) // TIMED_PIXELS))]

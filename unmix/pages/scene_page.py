@@ -57,8 +57,17 @@ def verdict(report: dict[str, Any]) -> str:
     solved, certified = pixels["solved"], pixels.get("certified")
     share = poorly_fitted(report)
     is_open = certified is not None and certified < solved
-    poor = is_open or share > SOME_POOR or fit.get("median", 0.0) > FAIR
-    parts = [fit_in_words(fit, share)] if len(fit) >= 3 else []
+    missing = report.get("missing")
+    beside = report.get("misfit_over_noise")
+    parts = [f"<strong>{text(missing['said'][:1].upper() + missing['said'][1:])}</strong>."] if missing else []
+    is_noise = bool(beside and beside["is_noise"])
+    poor = (
+        is_open
+        or bool(missing and missing.get("is_clear", True))
+        or (not is_noise and (share > SOME_POOR or fit.get("median", 0.0) > FAIR))
+    )
+    fair = fit.get("median", 0.0) > GOOD if beside is None else not is_noise or bool(missing)
+    parts += [fit_in_words(fit, share, beside)] if len(fit) >= 3 else []
     mean = report.get("fit", {}).get("mean_rmse")
     parts += [] if mean is None else [f"Mean RMSE, in the unit of the scene: {float(mean):.3g}."]
     counts = [
@@ -93,7 +102,7 @@ def verdict(report: dict[str, Any]) -> str:
         proof.append(f'<span class="poor">{pixels["failed"]} not certified</span>')
     warnings = "".join(f"<li>{text(warning)}</li>" for warning in report.get("warnings", []))
     said = "".join(f"<p>{one}</p>" for one in parts) + "".join(f'<p class="quiet small">{one}</p>' for one in proof)
-    return f'<div class="verdict{" poor" * poor}">{said}</div>' + (
+    return f'<div class="verdict{" poor" if poor else " fair" if fair else ""}">{said}</div>' + (
         f'<h2>Read before use</h2><ul class="warnings">{warnings}</ul>' if warnings else ""
     )
 
@@ -107,11 +116,13 @@ def poorly_fitted(report: dict[str, Any]) -> float:
     return float(counts[begins >= FAIR].sum() / max(1.0, counts.sum())) * (1.0 - float(fit.get("faint_part") or 0.0))
 
 
-def fit_in_words(fit: dict[str, float], share: float) -> str:
-    """Return how well the endmembers explain the pixels, a ``share`` of them poorly, by the relative RMSE."""
+def fit_in_words(fit: dict[str, float], share: float, beside: dict[str, Any] | None) -> str:
+    """Return how well the endmembers explain the pixels, a ``share`` of them poorly, by misfit and noise."""
     median = fit["median"]
-    word = "well" if median <= GOOD else "fairly" if median <= FAIR else "poorly"
+    word = "poorly" if median > FAIR else "fairly" if median > GOOD or beside is not None else "well"
     word += f", {percent(share)} of them poorly" if median <= FAIR and share > SOME_POOR else ""
+    if beside is not None:
+        word = "well, to within their noise" if beside["is_noise"] else f"{word}: the misfit is {beside['said']}"
     return (
         f"<strong>The endmembers explain the pixels {word}</strong>: of the spectrum of the median pixel they leave "
         f"{percent(median)} "

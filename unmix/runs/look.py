@@ -10,24 +10,16 @@ from ..scene.odd import is_odd
 from ..scene.sample import sampled_spectra
 from ..summary import Summary
 from .record.judgement import LEAST_LEVEL, MISFIT_OF_LEVEL
+from .record.misfit import Misfit, misfit_beside_noise
 
 # Most pixels that are read if a run has not kept a sample (`check`, and runs that were resumed).
 MOST_READ = 2048
 # The noise is that of the pixels with the smallest residuals: this percentile.
 NOISE_PERCENTILE = 5.0
-# Pixels of a sample that tell whether spectra are smooth, at most.
-MOST_TOLD = 256
 # Fewest pixels of a sample, and most endmembers, that are judged: more endmembers explain any spectrum.
 FEWEST_PIXELS, MOST_ENDMEMBERS = 64, 48
 # Sums of abundances are reported if noise explains no more than this part of their variation.
 MOST_NOISE_PART = 0.1
-# Residuals are noise where the correlation of neighbouring bands is at most this. It is 0.72 and 0.87 on Jasper Ridge
-# and Samson; of synthetic scenes at 10 to 30 dB it is −0.03, and 0.27 to 0.31 where at 30 dB one of six endmembers is
-# missing.
-MOST_ALIKE = 0.15
-# Noise can be told from spectra where these are smooth over neighbouring bands, of which there are enough: of spectra
-# less their mean, this much of a band's value is its neighbour's, too. Of broad bands neither noise nor spectra are.
-FEWEST_BANDS, SMOOTH = 20, 0.5
 # The share of the squares of a scene's values that is of values below 0 from which on they are not those of light: of
 # minimum noise fractions it is a half, of reflectance with noise some per cent.
 BOTH_SIGNS = 0.2
@@ -43,8 +35,13 @@ class Sample:
 
     @classmethod
     def read(cls, scene: Scene) -> "Sample":
-        """Read pixels that have values in all bands, evenly spread over the scene."""
-        return cls(*sampled_spectra(scene, MOST_READ))
+        """Read pixels that have values in all bands, evenly spread over the scene, in pairs of neighbours."""
+        found = cls(*sampled_spectra(scene, MOST_READ, in_pairs=True))
+        return found.take(np.lexsort((found.samples, found.lines)))
+
+    def take(self, which: np.ndarray) -> "Sample":
+        """Return some of the pixels: their numbers, or a bool for each."""
+        return Sample(self.Y[which], self.lines[which], self.samples[which])
 
 
 def has_look(problem: Problem) -> bool:
@@ -63,8 +60,7 @@ def sample_of(cube: Cube, problem: Problem, summary: Summary) -> Sample:
     if sum(map(len, (one.lines for one in kept))) < summary.sampled or not kept:
         return Sample.read(problem.scene(cube))
     together = Sample(*(np.concatenate([getattr(one, name) for one in kept]) for name in ("Y", "lines", "samples")))
-    order = np.lexsort((together.samples, together.lines))
-    return Sample(together.Y[order], together.lines[order], together.samples[order])
+    return together.take(np.lexsort((together.samples, together.lines)))
 
 
 @dataclass(frozen=True)
@@ -87,14 +83,11 @@ class Look:
     sums : (float, float), optional
         The 5th and the 95th percentile of the sum of a pixel's unconstrained abundances; None where noise alone could
         vary it.
-    of_noise : (float, float), optional
-        The median and the 95th percentile of the relative RMSE that noise alone gives, where residuals are noise: those
-        of neighbouring bands do not resemble each other, though those of spectra do. Else None.
     level : float, optional
         The median of the sums, where three in four are on its side of one, and neither noise nor misfits are the cause.
         Else None.
-    faint : float
-        The part of the poorly fitted pixels that are merely dark; see `unmix.runs.faint`.
+    misfit : Misfit, optional
+        The run's misfit beside its noise; None where the sample does not tell.
     """
 
     negative: np.ndarray
@@ -104,13 +97,13 @@ class Look:
     left: np.ndarray
     noise: np.ndarray
     sums: tuple[float, float] | None = None
-    of_noise: tuple[float, float] | None = None
     level: float | None = None
-    faint: float = 0.0
+    misfit: Misfit | None = None
 
     @classmethod
-    def at(cls, Y: np.ndarray, E: np.ndarray) -> "Look":
-        """Look at pixels (N, L), none of which is zero, with endmembers (L, p)."""
+    def at(cls, sample: Sample, E: np.ndarray, rmse: np.ndarray | None = None) -> "Look":
+        """Look at pixels, none of which is zero, with endmembers (L, p); ``rmse`` (N,) are those of a run, if any."""
+        Y = sample.Y
         sizes = np.linalg.norm(E, axis=0)
         there = sizes > 0
         unit, lengths = E[:, there] / sizes[there], np.linalg.norm(Y, axis=1)
@@ -121,32 +114,30 @@ class Look:
         shares = [np.full(len(sizes), np.nan) for _ in range(2)]
         for share, limit in zip(shares, (0.0, -0.05)):
             share[there] = (limit > A).mean(axis=0)
-        squares = np.square(left * lengths[:, None]).sum(axis=1) / max(1, Y.shape[1] - unit.shape[1])
+        L, p, residuals = Y.shape[1], unit.shape[1], left * lengths[:, None]
+        squares = np.square(residuals).sum(axis=1) / max(1, L - p)
         noise = np.sqrt(np.percentile(squares, NOISE_PERCENTILE)) / lengths
+        misfit = misfit_beside_noise(residuals, p, (sample.lines, sample.samples), rmse, lengths)
         adds = inverse.T @ (1.0 / sizes[there])  # a spectrum of the pixel times this is the sum of its abundances
         low, early, median, late, high = np.percentile((pixels @ adds) * lengths, (5, 25, 50, 75, 95)).tolist()
         by_noise = float(np.median(noise * lengths) * np.linalg.norm(adds))
         sums = (low, high) if by_noise < MOST_NOISE_PART * (high - low) else None
-        of_noise = noise_in_sample(left, unit) if has_smooth_noise(unit, pixels) else None
-        misfit = 0.0 if of_noise is not None else float(np.median(np.linalg.norm(left, axis=1)))
+        more = np.maximum(squares - (0.0 if misfit is None else misfit.noise**2), 0.0)  # than noise leaves
+        missed = float(np.median(np.sqrt(more * max(1, L - p)) / lengths))
         off = abs(median - 1.0)
         is_beside = early > 1.0 + LEAST_LEVEL / 2 if median > 1 else late < 1.0 - LEAST_LEVEL / 2
-        clear = off > LEAST_LEVEL and misfit < MISFIT_OF_LEVEL * off and 4.0 * by_noise < off * np.sqrt(len(Y))
+        clear = off > LEAST_LEVEL and missed < MISFIT_OF_LEVEL * off and 4.0 * by_noise < off * np.sqrt(len(Y))
         return cls(
-            shares[0], shares[1], unit, pixels, left, noise, sums, of_noise, median if is_beside and clear else None
+            shares[0],
+            shares[1],
+            unit,
+            pixels,
+            left,
+            noise,
+            sums,
+            median if is_beside and clear else None,
+            None if rmse is None else misfit,
         )
-
-
-def has_smooth_noise(unit: np.ndarray, pixels: np.ndarray) -> bool:
-    """Return whether neighbouring bands are alike in the endmembers (L, k), with pixels (N, L) if k < 2."""
-    # A missing spectrum would then leave smooth residuals, which can be told from noise.
-    if len(unit) < FEWEST_BANDS:
-        return False
-    some = np.column_stack([unit, pixels[:: max(1, len(pixels) // MOST_TOLD)].T]) if unit.shape[1] < 2 else unit
-    apart = some - some.mean(axis=1, keepdims=True)
-    apart = apart - apart.mean(axis=0)
-    squares = float(np.square(apart).sum())
-    return bool(squares > 0 and (apart[1:] * apart[:-1]).sum() > SMOOTH * squares)
 
 
 def has_both_signs(Y: np.ndarray) -> bool:
@@ -158,17 +149,6 @@ def has_both_signs(Y: np.ndarray) -> bool:
         return bool(below.sum() > BOTH_SIGNS * squares.sum() and of_bands > 0.5)
 
 
-def noise_in_sample(left: np.ndarray, unit: np.ndarray) -> tuple[float, float] | None:
-    """Return median and 95 % of `Look.of_noise` from residuals (N, L) of unit pixels by (L, p); None if not noise."""
-    p, rms = unit.shape[1], np.sqrt(np.square(left).mean(axis=0))
-    scaled = np.divide(left, rms, out=np.zeros_like(left), where=rms > 0)
-    if len(rms) < 2 or (scaled[:, 1:] * scaled[:, :-1]).mean() > MOST_ALIKE:
-        return None
-    # A model of p endmembers takes as much of the noise out of each pixel.
-    sizes = np.linalg.norm(left, axis=1) * np.sqrt(len(rms) / max(1, len(rms) - p))
-    return float(np.median(sizes)), float(np.percentile(sizes, 95))
-
-
 def usable(sample: Sample, E: np.ndarray) -> Sample | None:
     """Return the pixels of a sample that have a length; None if they are too few, or E is out of range."""
     with np.errstate(over="ignore"):
@@ -177,4 +157,4 @@ def usable(sample: Sample, E: np.ndarray) -> Sample | None:
     ordinary = np.isfinite(E).all() and E.any() and 1e-100 < np.abs(E).max() < 1e100
     if good.sum() < FEWEST_PIXELS or not ordinary:
         return None
-    return sample if good.all() else Sample(sample.Y[good], sample.lines[good], sample.samples[good])
+    return sample if good.all() else sample.take(good)

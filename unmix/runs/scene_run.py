@@ -27,7 +27,6 @@ from ..problem import Problem, plan_problem
 from ..scene import check_scale, open_scene, unit_of_library
 from ..summary import Summary
 from .executor import Executor, Progress, fill
-from .faint import faint_part
 from .files.completed import CompletedRun
 from .files.decide import decide
 from .files.journal import ResumeState
@@ -340,10 +339,10 @@ class SceneRun:
         both_signs = has_both_signs(sample.Y)
         if not has_look(problem):
             return None, both_signs
-        look = Look.at(sample.Y, E)
+        rmse = None
         if not problem.steps:  # else RMSE and spectra are of different units
             rmse = self.outputs.rasters["rmse"].stored()[sample.lines, 0, sample.samples].astype(np.float64)
-            look = replace(look, faint=faint_part(look, np.linalg.norm(sample.Y, axis=1), rmse))
+        look = Look.at(sample, E, rmse)
         if (
             not self.options.of_whole_scene and not both_signs
         ):  # smoothed abundances leave what a pixel's own would explain

@@ -85,9 +85,8 @@ class BandResiduals:
         lines = range(-first % self.between_lines, len(rmse), self.between_lines)
         if not lines:
             return
-        begins = [int((first + line) * GOLDEN % 1.0 * self.between) for line in lines]
-        sample = np.concatenate([np.arange(begin, self.samples, self.between) for begin in begins])
-        line = np.repeat(lines, [len(range(begin, self.samples, self.between)) for begin in begins])
+        columns = [self.looked_at(first + line) for line in lines]
+        sample, line = np.concatenate(columns), np.repeat(lines, list(map(len, columns)))
         solved = rmse[line, sample] != NODATA
         line, sample = line[solved], sample[solved]
         if not len(line):
@@ -100,6 +99,14 @@ class BandResiduals:
         summary.add_residuals(len(line), self.sums(y, abundances))
         if self.keeps:
             summary.kept.append((y, first + line, sample))
+
+    def looked_at(self, line: int) -> np.ndarray:
+        """Return the pixels of a line that are looked at: pairs of neighbours, by which noise is told."""
+        begin = int(line * GOLDEN % 1.0 * 2 * self.between)
+        if self.between == 1:
+            return np.arange(self.samples)
+        firsts = np.arange(begin, self.samples - 1, 2 * self.between)
+        return np.stack([firsts, firsts + 1], axis=1).ravel()
 
     def abundances(self, stored: np.ndarray) -> np.ndarray:
         """Return abundances (k, p), float64, as in the map: in its steps, from integers or rounded here."""

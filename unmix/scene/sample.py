@@ -43,8 +43,11 @@ def sampled(cube: Cube, most: int = SAMPLE) -> Iterator[np.ndarray]:
         yield part
 
 
-def placed(cube: Cube, most: int = SAMPLE) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def placed(
+    cube: Cube, most: int = SAMPLE, in_pairs: bool = False
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield pieces of at most ``most`` evenly spread pixels, as stored, with the lines and samples (n,) of each."""
+    # ``in_pairs``: each second pixel is the neighbour of the one before it.
     # One line costs as much as its whole chunk, so chunks spread over the scene are read, and some lines of each taken.
     blocks, wanted = sample_blocks(cube, most), wanted_lines(cube, most)
     sample_step = max(1, -(-cube.samples * wanted // most))
@@ -55,10 +58,14 @@ def placed(cube: Cube, most: int = SAMPLE) -> Iterator[tuple[np.ndarray, np.ndar
         part = raw[:, lines] if cube.interleave == "bsq" else raw[lines]
         step = max(1, 2048 // max(1, part.shape[1 if cube.interleave == "bsq" else 0])) * sample_step
         for begin in range(0, cube.samples, step):  # in pieces, because the caller makes float64 of them
-            columns = slice(begin, begin + step, sample_step)
-            numbers = np.arange(cube.samples)[columns], np.arange(block.start, block.stop)[lines]
-            samples, of_lines = (grid.ravel() for grid in np.meshgrid(*numbers))
-            yield part[:, columns] if cube.interleave == "bip" else part[..., columns], of_lines, samples
+            columns = np.arange(begin, min(begin + step, cube.samples), sample_step)
+            if in_pairs and sample_step > 1:
+                columns[1::2] = columns[: len(columns) // 2 * 2 : 2] + 1
+            samples, of_lines = (
+                grid.ravel() for grid in np.meshgrid(columns, np.arange(block.start, block.stop)[lines])
+            )
+            picked = columns if in_pairs else slice(begin, begin + step, sample_step)
+            yield part[:, picked] if cube.interleave == "bip" else part[..., picked], of_lines, samples
 
 
 def wanted_lines(cube: Cube, most: int) -> int:
@@ -77,11 +84,13 @@ def sample_blocks(cube: Cube, most: int, least: int = 1) -> list[slice]:
     return [slice(chunk * chunk_lines, min((chunk + 1) * chunk_lines, cube.lines)) for chunk in places]
 
 
-def sampled_spectra(scene: Scene, most: int = SAMPLE, each: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return spectra (N, L) of a sample, complete in all bands, each ``each``-th, and their lines and samples (N,)."""
+def sampled_spectra(
+    scene: Scene, most: int = SAMPLE, in_pairs: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return spectra (N, L) of a sample, complete in all bands, and their lines and samples (N,); see `placed`."""
     found = [(np.empty((0, len(scene.bands.index))), np.empty(0, int), np.empty(0, int))]
-    for part, lines, samples in placed(scene.cube, most):
-        good = np.flatnonzero(~scene.missing(part))[::each]
+    for part, lines, samples in placed(scene.cube, most, in_pairs):
+        good = np.flatnonzero(~scene.missing(part))
         with np.errstate(invalid="ignore"):  # NaN that signals
             found.append((scene.spectra(part)[good], lines[good], samples[good]))
     Y, lines, samples = map(np.concatenate, zip(*found))

@@ -10,8 +10,8 @@ from scipy.optimize import nnls
 from test_cli import unmix as command
 
 import unmix
-from unmix.features.missing.record import groups_of, largest_group, mostly_within, places_of
-from unmix.features.missing.scene import common_direction, what_is_missing
+from unmix.features.missing.record import groups_of, largest_group, mostly_within
+from unmix.features.missing.scene import common_direction, shared_direction, what_is_missing
 from unmix.io import Scene, open_cube, spectra
 from unmix.library import Endmembers
 from unmix.options import Options
@@ -87,7 +87,7 @@ def test_the_missing_spectrum_is_named_and_its_place(tmp_path, options, monkeypa
     assert first["name"] == "mineral 7" and first["share"] > 0.6 and first["misfit"] < 0.3 * found["misfit"]
     assert 20 <= found["pixels"] <= 28 and found["looked_at"] == LINES * SAMPLES - 1
     assert 24 <= found["lines"][0] <= found["lines"][1] <= 27 and 3 <= found["samples"][0] <= found["samples"][1] <= 8
-    assert "look like mineral 7 (minerals)" in found["said"] and "mostly lines 24–27, samples 3–" in found["said"]
+    assert ": like mineral 7 (minerals); " in found["said"] and "mostly lines 24–27, samples 3–" in found["said"]
     assert sum(found["of_lines"]) == found["pixels"] <= sum(found["of_lines"][9:12]) + 4
 
 
@@ -116,9 +116,11 @@ def naive(Y, E, C):
     left = np.array([y - unit @ np.linalg.lstsq(unit, y)[0] for y in pixels])
     squares = [np.square(r * np.linalg.norm(y)).sum() / (len(E) - E.shape[1]) for r, y in zip(left, Y)]
     noise = [np.sqrt(np.percentile(squares, 5)) / np.linalg.norm(y) for y in Y]
-    direction, order, count, _ = common_direction(left, np.array(noise))
-    beyond = [r @ direction - 2 * n for r, n in zip(left, noise)]
-    other = [-(r @ direction) - 2 * n for r, n in zip(left, noise)]
+    direction, order, count, _ = shared_direction(left, np.array(noise))
+    usual = np.median([np.linalg.norm(r) for r in left]) / np.sqrt(len(E))
+    sizes = [np.hypot(n, usual) for n in noise]
+    beyond = [(r @ direction - 2 * n) / size for r, n, size in zip(left, noise, sizes)]
+    other = [(-(r @ direction) - 2 * n) / size for r, n, size in zip(left, noise, sizes)]
     counts = [
         k
         for k in range(1, len(Y) + 1)
@@ -132,7 +134,7 @@ def naive(Y, E, C):
 def test_numbers_are_those_of_plain_least_squares(tmp_path):
     scene, E = open_cube(made(tmp_path)), kept().matrix
     sample = Sample.read(Scene(scene, choose_bands(scene, "good", None), -9999))
-    look = Look.at(sample.Y, E)
+    look = Look.at(sample, E)
     found = what_is_missing(sample, look, (LINES, SAMPLES), lambda: [library()])
     count, misfit, misfits = naive(sample.Y, E, library().matrix)
     assert found.pixels == count
@@ -210,7 +212,7 @@ def test_few_pixels_dark_ones_and_large_numbers(tmp_path):
     assert usable(Sample(random.random((99, L)), np.zeros(99, int), np.zeros(99, int)), np.zeros((L, 2))) is None
     flat = np.ones((99, L))
     sample = Sample(flat, np.arange(99), np.zeros(99, int))
-    assert what_is_missing(sample, Look.at(flat, flat[:2].T), (99, 1), list) is None
+    assert what_is_missing(sample, Look.at(sample, flat[:2].T), (99, 1), list) is None
 
 
 def test_shade_that_is_zero_has_no_answer(tmp_path):
@@ -245,7 +247,8 @@ def looked_at(folder, change):
     scene = open_cube(made(folder, lacks=False))
     sample = Sample.read(Scene(scene, choose_bands(scene, "good", None), -9999))
     Y = change(np.random.default_rng(5), sample.Y.copy())
-    return replace(sample, Y=Y), Look.at(Y, kept().matrix)
+    sample = replace(sample, Y=Y)
+    return sample, Look.at(sample, kept().matrix)
 
 
 def test_of_two_that_fit_alike_the_less_extreme_is_named(tmp_path):
@@ -294,12 +297,12 @@ def test_log_report_and_command(tmp_path):
     scene, path = made(tmp_path), written(tmp_path)
     kept().write(tmp_path / "three.csv", None, None)
     _, err = command("run", scene, "-e", tmp_path / "three.csv", "--names", path, "-o", tmp_path / "out")
-    assert "look like mineral 7 (minerals.csv): misfit " in err
-    assert err.count("look like") == 1
+    assert ": like mineral 7 (minerals.csv); misfit " in err
+    assert err.count("like mineral") == 1
     page = unmix.report(tmp_path / "out/s").read_text()
     assert page.count("What is missing") == 1 and 'aria-label="spectrum that is missing"' in page
     assert "<td>mineral 7</td>" in page
-    command("check", scene, "-e", tmp_path / "three.csv", "--names", path, says="look like mineral 7 (minerals.csv)")
+    command("check", scene, "-e", tmp_path / "three.csv", "--names", path, says="like mineral 7 (minerals.csv)")
     unmix.run(made(tmp_path, lacks=False), endmembers=kept(), out_dir=tmp_path / "b")
     assert "What is missing" not in unmix.report(tmp_path / "b/s").read_text()
 
@@ -333,10 +336,10 @@ def test_fcls_says_what_brightness_does_to_it(tmp_path):
             said = [text for text in report["warnings"] if "brightness varies" in text]
             assert len(said) == (name == "varies" and method == "fcls")
     sums = np.percentile(np.linalg.lstsq(E, Y.T, rcond=None)[0].sum(axis=0), (5, 95))
-    look = Look.at(Y, E)
+    look = Look.at(Sample(Y, *np.divmod(np.arange(900), 30)), E)
     assert look.sums is not None and np.allclose(look.sums, sums, rtol=1e-9)
     dark = np.full((900, 1), 1.0) * E[:, 0] + 0.5 * random.standard_normal((900, 30))
-    assert Look.at(dark, E).sums is None
+    assert Look.at(Sample(dark, *np.divmod(np.arange(900), 30)), E).sums is None
 
 
 @pytest.mark.parametrize("between", [1, 3])
@@ -351,9 +354,8 @@ def test_the_place_is_that_of_the_largest_group(between):
     lines, samples = np.array(places).T
     there = has[lines, samples]
     inside = there & (lines < 22) & (samples >= 48)
-    assert places_of(lines[there], samples[there], has.shape) == 3
     found = largest_group((lines, samples), lines[there], samples[there])
-    assert found == tuple((part[inside].min(), part[inside].max()) for part in (lines, samples))
+    assert found == (*((part[inside].min(), part[inside].max()) for part in (lines, samples)), inside.sum())
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.4, 0.6, 1.0])

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from ...runs.record.fit import in_percent
+from ...summary import POOR
 
-# Pixels are concentrated where this share of them lies within this part of a scene's lines, or of its samples; or in at
-# most so many places, groups of cells, that touch, of a grid of so many lines and samples; fewer pixels than the last
-# share are no place.
-MOSTLY, NARROW, MOST_PLACES, CELLS, LEAST_OF_PLACE = 0.8, 1 / 3, 5, 16, 0.05
+# Pixels are concentrated where this share of them lies within this part of a scene's lines, or of its samples; else
+# their largest patch of neighbours in the sample is named, if it holds this share of them.
+MOSTLY, NARROW, LEAST_OF_PATCH = 0.8, 1 / 3, 0.05
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Missing:
         Relative RMSE of nonnegative mixtures, whatever they sum to: the median of these pixels (the 256 worst), and
         that of the pixels that are not among them by mixtures of any sign.
     lines, samples : (first, last) or None
-        Where most of them lie, from 0 within the part that is read, or, of several places, the largest group of
-        neighbours in the sample; None where they are scattered.
+        Where most of them lie, from 0 within the part that is read, or their largest patch of neighbours in the
+        sample; None where they are scattered.
     of_lines : list of int
         How many lie in each sixteenth of the lines.
     spectrum, unexplained : list of float
@@ -48,8 +48,8 @@ class Missing:
         Spectra of the library that explain them, the most likely first; empty where none does.
     searched : int
         The number of spectra that could have been named; 0 where there was no library.
-    places : int
-        The number of places in which most of them lie; 0 where these are one, or scattered.
+    patch : int
+        The number of them in the largest patch, where ``lines`` and ``samples`` are its own; else 0.
     """
 
     pixels: int
@@ -63,7 +63,7 @@ class Missing:
     unexplained: list[float]
     candidates: list[MissingCandidate]
     searched: int
-    places: int = 0
+    patch: int = 0
 
     @property
     def share(self) -> float:
@@ -71,25 +71,24 @@ class Missing:
         return self.pixels / self.looked_at
 
     @property
+    def is_clear(self) -> bool:
+        """Whether it is another material, rather than a variety of one: it is named, or these pixels fit poorly."""
+        return bool(self.candidates) or self.misfit > float(POOR)
+
+    @property
     def said(self) -> str:
         """How many pixels there are, where they lie and what they look like, in words."""
         ranges = [("lines", self.lines), ("samples", self.samples)]
         where = ", ".join(f"{word} {a}–{b}" for word, (a, b) in ((w, at) for w, at in ranges if at is not None))
-        where = (
-            f"in {self.places} places (largest: {where})"
-            if self.places
-            else f"mostly {where}"
-            if where
-            else "scattered over the scene"
-        )
-        begin = f"{in_percent(self.share)} of {self.looked_at} pixels, {where},"
+        where = f"{'largest patch' if self.patch else 'mostly'} {where}" if where else "scattered over the scene"
+        word = "is" if self.is_clear else "may be"
+        begin = f"something {word} missing in {in_percent(self.share)} of {self.looked_at} pixels, {where}"
+        misfit = f"misfit {in_percent(self.misfit)}"
         if self.candidates:
             first = self.candidates[0]
-            like = f"{begin} look like {first.name} ({first.source})"
-            return f"{like}: misfit {in_percent(self.misfit)}, with it {in_percent(first.misfit)}"
-        unknown = f"none of {self.searched} others explains it"
-        searched = unknown if self.searched else "try `names`"
-        return f"{begin} share a spectrum no mixture has (misfit {in_percent(self.misfit)}): {searched}"
+            return f"{begin}: like {first.name} ({first.source}); {misfit}, with it {in_percent(first.misfit)}"
+        advice = f"none of {self.searched} others explains it" if self.searched else "try `names`"
+        return f"{begin}: {misfit}, others {in_percent(self.misfit_of_others)}; {advice}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it for ``run.json``, six digits of each number of a band."""
@@ -97,7 +96,7 @@ class Missing:
             name: [float(f"{value:.5e}") for value in getattr(self, name)] for name in ("spectrum", "unexplained")
         }
         places = {name: None if (at := getattr(self, name)) is None else list(at) for name in ("lines", "samples")}
-        return asdict(self) | rounded | places | {"said": self.said}
+        return asdict(self) | rounded | places | {"is_clear": self.is_clear, "said": self.said}
 
 
 def mostly_within(places: np.ndarray, size: int) -> tuple[int, int] | None:
@@ -109,21 +108,6 @@ def mostly_within(places: np.ndarray, size: int) -> tuple[int, int] | None:
     if lengths[first] + 1 > NARROW * size:
         return None
     return int(ordered[first]), int(ordered[first + most - 1])
-
-
-def places_of(lines: np.ndarray, samples: np.ndarray, size: tuple[int, int]) -> int:
-    """Return the number of places with most of the pixels; 0 where they are scattered over a scene of ``size``."""
-    # Pixels are in one place where their cells touch, of a grid of `CELLS` x `CELLS` over the scene.
-    grid = min(CELLS, size[0]), min(CELLS, size[1])
-    rows, columns = (place * parts // length for place, parts, length in zip((lines, samples), grid, size))
-    there = np.zeros(grid, bool)
-    there[rows, columns] = True
-    of_pixel = groups_of(there)[rows, columns]
-    sizes = np.bincount(of_pixel)
-    large = sizes >= LEAST_OF_PLACE * len(lines)
-    few = int(large.sum())
-    is_scattered = few > MOST_PLACES or sizes[large].sum() < MOSTLY * len(lines) or there.mean() > NARROW
-    return 0 if is_scattered else few
 
 
 def groups_of(there: np.ndarray) -> np.ndarray:
@@ -138,15 +122,22 @@ def groups_of(there: np.ndarray) -> np.ndarray:
             return found
 
 
+def spacing_of(places: np.ndarray) -> int:
+    """Return the distance of a line's sampled pixels (n,), or of their pairs where they come in pairs."""
+    steps = np.diff(places)
+    in_pairs = len(steps) > 1 and steps.min() == 1 < steps.max()
+    return int(np.median(np.diff(places[::2]))) if in_pairs else int(steps.min(initial=places[-1] + 1))
+
+
 def largest_group(
     looked_at: tuple[np.ndarray, np.ndarray], lines: np.ndarray, samples: np.ndarray
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return line and sample ranges of the largest group of neighbours in a sample; ``looked_at`` is 2 x (N,)."""
+) -> tuple[tuple[int, int], tuple[int, int], int]:
+    """Return line and sample ranges and size of the largest group of neighbours in a sample; ``looked_at`` 2 x (N,)."""
     every, across = np.unique(looked_at[0]), np.unique(looked_at[1][looked_at[0] == looked_at[0][0]])
-    rows, columns = np.searchsorted(every, lines), samples // int(np.diff(across).min(initial=across[-1] + 1))
+    rows, columns = np.searchsorted(every, lines), samples // spacing_of(across)
     there = np.zeros((len(every), int(columns.max()) + 1), bool)
     there[rows, columns] = True
     of_pixel = groups_of(there)[rows, columns]
     among = of_pixel == np.bincount(of_pixel).argmax()
     first, last = ((int(place[among].min()), int(place[among].max())) for place in (lines, samples))
-    return first, last
+    return first, last, int(among.sum())

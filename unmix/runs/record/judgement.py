@@ -12,6 +12,7 @@ from ...problem import some_of
 from ...summary import POOR, Summary
 from .bands import said_of_bands
 from .fit import abundances_of, in_percent, share_above
+from .misfit import Misfit
 
 # A relative RMSE above `POOR` in the median pixel is a poor fit; above `POOR_PART` at the 95th percentile, or above
 # `POOR` in a larger share of the pixels than `SOME_POOR`, a part of the scene is fitted poorly: of a granule with 3 %
@@ -19,7 +20,7 @@ from .fit import abundances_of, in_percent, share_above
 # is nearly unused. If a larger share than `MANY_OUTSIDE` lies outside the simplex of the endmembers, a warning is
 # given.
 SOME_POOR, POOR_PART, UNUSED, MANY_OUTSIDE = 0.02, 0.20, 0.001, 0.25
-# Where more than this part of the poorly fitted pixels are faint (`unmix.runs.faint`), their 95th percentile says
+# Where more than this part of the poorly fitted pixels are faint (`unmix.runs.record.misfit`), their 95th percentile says
 # nothing of the model.
 MOSTLY_FAINT = 0.5
 # Largest library whose unused spectra are warned of: most of a larger one are unused in any scene.
@@ -27,9 +28,8 @@ LARGEST_LIBRARY_JUDGED = 48
 MOST_NAMED = 5
 
 
-# A misfit is that of noise where noise alone gives more than this part of it; and what is said of it then.
-MOSTLY_NOISE = 0.8
-NOISE = "noise, which neighbouring bands do not share; `tv` takes it out"
+# Words on a misfit that is that of noise.
+NOISE = "noise, which neighbours do not share; `tv` takes it out"
 # The advice wherever a sum of one does not fit: one for all sentences of a run, so that none contradicts another. A sum
 # that was ordered is kept by division.
 FREE_SUM = "nnls with `normalize` sum"
@@ -104,9 +104,7 @@ class Free(Protocol):
     @property
     def level(self) -> float | None: ...
     @property
-    def of_noise(self) -> tuple[float, float] | None: ...
-    @property
-    def faint(self) -> float: ...
+    def misfit(self) -> Misfit | None: ...
 
 
 @dataclass(frozen=True)
@@ -170,19 +168,20 @@ class Seen:
         return self.cost if self.mask is None else self.cost._replace(constant="")
 
     @property
-    def of_noise(self) -> tuple[float, float]:
-        """What noise alone leaves, where residuals are noise; zeros where pixels share a spectrum that is missing."""
-        return (0.0, 0.0) if self.free is None or self.lacking else self.free.of_noise or (0.0, 0.0)
-
-    @property
     def poor(self) -> float:
         """The share of the pixels that are fitted poorly and are not merely dark."""
         return share_above(self.summary.misfit, float(POOR)) * (1.0 - self.faint)
 
     @property
+    def is_noise(self) -> bool:
+        """Whether noise explains the misfit."""
+        misfit = None if self.free is None else self.free.misfit
+        return misfit is not None and misfit.is_noise and not self.lacking
+
+    @property
     def faint(self) -> float:
         """The part of the poorly fitted pixels that are merely dark."""
-        return 0.0 if self.free is None else self.free.faint
+        return 0.0 if self.free is None or self.free.misfit is None else self.free.misfit.faint
 
 
 def judge(seen: Seen) -> list[str]:
@@ -335,26 +334,21 @@ def said_of_misfit(seen: Seen, of_sum: bool, of_water: bool) -> str | None:
     summary, cost, constraint = seen.summary, seen.of_sum, seen.method.constraint
     median, percentile_95 = summary.percentile(0.5), summary.percentile(0.95)
     untested = seen.cost is None and not constraint.is_cone and not seen.is_flat
-    noise, noise_at_95 = seen.of_noise
+    if seen.is_noise:
+        return f"relative RMSE is {in_percent(median)} in the median pixel: {NOISE}" if median > POOR else None
     # No cause is named if another sentence tells of it: of the sum to one, or of bands of water vapour.
     is_told = of_sum or any(say_brightness(seen))
     where = "; the RMSE map shows where"
     if median > POOR:
-        also = (
-            cost is not None
-            and cost.hurts
-            and cost.median_without > POOR
-            and noise <= MOSTLY_NOISE * cost.median_without
-        )
+        also = cost is not None and cost.hurts and cost.median_without > POOR
         cause = "" if is_told and not also else ": an endmember may be missing, or the library does not match"
         if untested and cause:
             cause = f": an endmember may be missing, or brightness varies ({FREE_SUM})"
-        cause = "" if of_water else f": {NOISE}" if noise > MOSTLY_NOISE * median else cause
+        cause = "" if of_water else cause
         return f"the fit is poor: relative RMSE {in_percent(median)} in the median pixel{cause}"
     if percentile_95 > POOR_PART and seen.faint <= MOSTLY_FAINT:
         cause = "" if is_told else ": an endmember may be missing there"
-        cause = f": {NOISE}" if noise_at_95 > MOSTLY_NOISE * percentile_95 and not of_sum else cause + where
-        return f"5 % of the pixels have a relative RMSE above {in_percent(percentile_95)}{cause}"
+        return f"5 % of the pixels have a relative RMSE above {in_percent(percentile_95)}{cause}{where}"
     if seen.poor > SOME_POOR:
         cause = "" if is_told else ": clouds, shadow, or an endmember may be missing"
         return (

@@ -300,6 +300,7 @@ def report_of(
             "passes": passes,
         }
         | counted(summary, pixels, seen.faint)
+        | ({} if free is None or free.misfit is None else {"misfit_over_noise": free.misfit.to_dict()})
     )
 
 

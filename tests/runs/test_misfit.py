@@ -1,0 +1,100 @@
+"""Misfit over noise: one where noise alone is left, however large; above it where neighbours share what is left."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import write_csv, write_cube
+from test_cli import unmix as command
+
+import unmix
+from unmix.runs.record.misfit import misfit_beside_noise
+
+
+def scene(snr, change=lambda F: F, size=(60, 70), L=40, seed=3):
+    """A scene of smooth fractions and noise (lines, samples, L), and its spectra (L, 3)."""
+    random = np.random.default_rng(seed)
+    E = 0.2 + random.random((L, 3))
+    x, y = np.meshgrid(np.linspace(0, 3, size[1]), np.linspace(0, 2, size[0]))
+    F = np.exp(np.stack([np.sin(x + y), np.cos(2 * x), np.sin(3 * y)], -1))
+    Y = change(F / F.sum(axis=-1, keepdims=True) @ E.T)
+    sigma = np.sqrt(np.square(Y).mean() / 10 ** (snr / 10))
+    return Y + sigma * random.standard_normal(Y.shape), E, sigma
+
+
+def rectangle(Y):
+    """The scene with another material in a sixth of it."""
+    Y = Y.copy()
+    Y[10:35, 20:48] = 0.6 * Y[10:35, 20:48] + 0.3 * (1 + np.sin(np.arange(Y.shape[2])))
+    return Y
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls", "ucls"])
+@pytest.mark.parametrize("snr", [10, 25, 60])
+@pytest.mark.parametrize("size", [(60, 70), (20, 400), (300, 30)])
+def test_noise_alone_is_called_noise(tmp_path, method, snr, size):
+    Y, E, sigma = scene(snr, size=size)
+    words = {"endmembers": write_csv(tmp_path / "e.csv", E), "method": method, "device": "cpu", "browse": False}
+    report = unmix.run(write_cube(tmp_path / "s.hdr", Y), out_dir=tmp_path / "out", **words)
+    found = report["misfit_over_noise"]
+    assert found["is_noise"] and 0.97 < found["over_noise"] < 1.03 and found["above"] < 0.02
+    assert 0.95 < found["noise"] / sigma < 1.05
+    assert not any("missing" in one or "poor" in one for one in report["warnings"])
+    page = unmix.report(tmp_path / "out/s").read_text()
+    assert '<div class="verdict">' in page and "well, to within their noise" in page
+
+
+@pytest.mark.parametrize("snr", [25, 40, 60])
+@pytest.mark.parametrize("size", [(60, 70), (60, 300)])
+def test_no_green_bar_over_a_rectangle(tmp_path, snr, size):
+    Y, E, _ = scene(snr, rectangle, size)
+    library = write_csv(tmp_path / "e.csv", E)
+    path = write_cube(tmp_path / "s.hdr", Y)
+    report = unmix.run(path, endmembers=library, out_dir=tmp_path / "out", device="cpu", browse=False)
+    assert not report["misfit_over_noise"]["is_noise"]
+    (said,) = [one for one in report["warnings"] if one.startswith("s: something is missing in")]
+    assert report["missing"]["is_clear"] and "lines 1" in said
+    page = unmix.report(tmp_path / "out/s").read_text()
+    assert '<div class="verdict poor">' in page and "Something is missing in" in page
+    checked = unmix.check(path, library)
+    assert any("something is missing in" in one["message"] for one in checked["findings"])
+
+
+def test_a_bright_scene_by_fcls_is_no_noise(tmp_path):
+    """The price of the sum to one is part of the misfit."""
+    Y, E, _ = scene(40, lambda Y: Y * np.linspace(0.6, 1.4, 60)[:, None, None])
+    words = {"endmembers": write_csv(tmp_path / "e.csv", E), "device": "cpu", "browse": False, "overwrite": True}
+    path = write_cube(tmp_path / "s.hdr", Y)
+    found = [unmix.run(path, method=method, **words)["misfit_over_noise"] for method in ("nnls", "fcls")]
+    assert [one["is_noise"] for one in found] == [True, False]
+
+
+def test_numbers_are_those_of_loops():
+    random = np.random.default_rng(1)
+    L, p, lines, samples = 12, 3, np.repeat(np.arange(5), 20), np.tile(np.arange(20), 5)
+    left = random.standard_normal((100, L)) + 0.5 * random.standard_normal(L)
+    rmse = np.sqrt(np.square(left).mean(axis=1)) * random.uniform(1, 1.3, 100)
+    pairs = [(k, k + 1) for k in range(99) if lines[k] == lines[k + 1]]
+    apart = [np.square(left[a] - left[b]).sum() / 2 for a, b in pairs]
+    middle = np.median(apart)
+    prices = [np.mean([rmse[k] ** 2 * L - np.square(left[k]).sum() for k in pair]) - middle * p / 9 for pair in pairs]
+    whole = [np.square(left[a] + left[b]).sum() / 2 + 2 * max(0, price) for (a, b), price in zip(pairs, prices)]
+    limit = (2 * 1.25**2 - 1) * middle
+    lengths = 5.0 * np.sqrt(L) * rmse * np.where(np.arange(100) < 20, 1, 10)
+    found = misfit_beside_noise(left, p, (lines, samples), rmse, lengths)
+    dark = [k for k in range(20) if rmse[k] <= 1.5 * np.sqrt(middle / 9)]
+    assert found.faint == len(dark) / 20
+    np.testing.assert_allclose(found.noise, np.sqrt(middle / 9), rtol=1e-12)
+    np.testing.assert_allclose(found.over_noise, np.sqrt(np.median(np.add(whole, apart) / 2) / middle), rtol=1e-12)
+    share, chance = np.mean(np.array(whole) > limit), np.mean(np.array(apart) > limit)
+    assert share - chance > 3 * np.sqrt((share + chance) / 95) and np.isclose(found.above, share - chance)
+    assert misfit_beside_noise(left, 11, (lines, samples), rmse, lengths) is None
+    assert misfit_beside_noise(left, p, (lines, 2 * samples), rmse, lengths) is None
+
+
+def test_the_log_says_it(tmp_path):
+    Y, E, _ = scene(30)
+    write_cube(tmp_path / "s.hdr", Y)
+    _, err = command("run", tmp_path / "s.hdr", "-e", write_csv(tmp_path / "e.csv", E), "-o", tmp_path / "out")
+    record = json.loads((tmp_path / "out/s_run.json").read_text())
+    assert f", {record['misfit_over_noise']['over_noise']:.2f} times the noise; " in err

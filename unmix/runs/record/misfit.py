@@ -1,0 +1,76 @@
+"""Measure how far the misfit of a run is above its noise: noise is what neighbouring pixels do not share."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...summary import POOR
+from .fit import in_percent
+
+# Fewest pairs of neighbours, and fewest bands beside the endmembers, from which noise is told.
+FEWEST_PAIRS, FEWEST_FREE = 32, 2
+# A misfit of up to this many times the noise is explained, if at most this share of the pixels exceeds it.
+EXPLAINED, MOST_ABOVE = 1.25, 0.02
+# Deviations by which a share must exceed chance.
+DEVIATIONS = 3.0
+# A poorly fitted pixel is merely dark where its RMSE is at most this many times the noise (of ten bands, 99 % of noise
+# is), if neighbours that are dark share no more than noise.
+FAINT = 1.5
+
+
+class Misfit(NamedTuple):
+    """A run's misfit beside its noise: ``noise`` is the deviation of a band, in the unit of the scene.
+
+    ``over_noise`` is the median misfit over it; ``above`` the share of the pixels, less what chance gives (0 where that
+    may be all), whose misfit is above `EXPLAINED` times the noise and shared by a neighbour, or is the price of a
+    constraint. ``faint`` is the part of the poorly fitted pixels that are merely dark.
+    """
+
+    noise: float
+    over_noise: float
+    above: float
+    faint: float
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether noise explains it."""
+        return self.over_noise <= EXPLAINED and self.above <= MOST_ABOVE
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for ``run.json``."""
+        shared = f", above it with a neighbour's in {in_percent(self.above)} of the pixels"
+        said = f"{self.over_noise:.2f} times the noise{shared if self.above > MOST_ABOVE else ''}"
+        numbers = {name: float(f"{getattr(self, name):.5g}") for name in ("noise", "over_noise", "above")}
+        return numbers | {"is_noise": self.is_noise, "said": said}
+
+
+def misfit_beside_noise(
+    left: np.ndarray, p: int, places: tuple[np.ndarray, np.ndarray], rmse: np.ndarray | None, lengths: np.ndarray
+) -> Misfit | None:
+    """Return the misfit of a run beside its noise; None where neighbours or bands are too few."""
+    # ``left`` (N, L) are residuals by p endmembers without constraints, ``rmse`` (N,) those of the run, or None for the
+    # same; ``places`` their lines and samples, in order; ``lengths`` |y| (N,).
+    L = left.shape[1]
+    first = np.flatnonzero((np.diff(places[0]) == 0) & (np.diff(places[1]) == 1))
+    if len(first) < FEWEST_PAIRS or L - p < FEWEST_FREE:
+        return None
+    # Noise makes sums and differences of neighbours equally large; what they share is in the sums alone.
+    sums, apart = (np.square(left[first] + sign * left[first + 1]).sum(axis=1) / 2 for sign in (1, -1))
+    middle = float(np.median(apart))
+    if not 0 < middle < np.inf:
+        return None
+    free = np.square(left).sum(axis=1)
+    squares = free if rmse is None else np.square(rmse) * L
+    prices = squares - free  # of constraints; of those that do not bind, noise
+    prices = np.maximum((prices[first] + prices[first + 1]) / 2 - middle * p / (L - p), 0.0)
+    limit = (2 * EXPLAINED**2 - 1) * middle
+    shares = float(np.mean(sums + 2 * prices > limit)), float(np.mean(apart > limit))
+    is_certain = shares[0] - shares[1] > DEVIATIONS * (sum(shares) / len(first)) ** 0.5
+    over = float(np.median((sums + apart) / 2 + prices)) / middle
+    noise = middle / (L - p)
+    poor = squares > POOR**2 * np.square(lengths)
+    faint = poor & (squares <= FAINT**2 * noise * L)
+    both = faint[first] & faint[first + 1]
+    is_shared = both.any() and np.median(sums[both]) > (2 * EXPLAINED**2 - 1) * np.median(apart[both])
+    of_poor = 0.0 if is_shared else float(faint.sum() / max(1, poor.sum()))
+    return Misfit(noise**0.5, over**0.5, shares[0] - shares[1] if is_certain else 0.0, of_poor)
