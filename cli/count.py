@@ -14,8 +14,8 @@ from . import options
     "--criterion",
     "hysime, mnf: dimensions with more signal than noise, hysime-spatial: by differences of neighbours; cone: edges "
     "of the smallest cone around the pixels; plane: dimensions in which the pixels lie on a plane, if brightness "
-    "does not vary; auto: plane, else mostly cone; all: a table.",
-    type=("auto", "plane", "cone", "hysime", "hysime-spatial", "mnf", "all"),
+    "does not vary; held-out: components that predict parts of a table; auto: plane, else mostly cone; all: a table.",
+    type=("auto", "plane", "cone", "hysime", "hysime-spatial", "mnf", "held-out", "all"),
     default="auto",
 )
 @options.as_json
@@ -30,10 +30,12 @@ def command(cube: Path, criterion: str, as_json: bool, memory: str, threads: int
 
     scene = options.open_for_reading(cube, **reading)
     found = count_endmembers(scene, parse_size(memory), threads).all
-    if not as_json and criterion != "all" and found[criterion] is None:
+    if not as_json and criterion != "all" and found.get(criterion) is None:
         why, other = f"too few neighbouring pixels for {criterion}", "hysime"
         if criterion == "plane":
             why, other = "its brightness varies, so that no count is that of a plane", "cone"
+        if criterion == "held-out":
+            why, other = "neighbours are alike, so that it is an image, not a table", "auto"
         raise CubeError(f"{cube}: {why}; use --criterion {other}")
     table = [f"{name:<16}{'-' if count is None else count}" for name, count in found.items()]
     options.show(found, as_json, table if criterion == "all" else [str(found[criterion])])

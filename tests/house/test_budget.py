@@ -12,9 +12,9 @@ ROOMS = {
     "features": 8575,
     "solvers": 5176,
     "io": 5497,
-    "endmembers": 3393,
+    "endmembers": 3435,
     "runs and outputs": 3282,
-    "commands and cli": 3911,
+    "commands and cli": 3913,
     "arrays": 1559,
     "library": 1433,
     "compiled": 1068,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 167,
     "core": 1081,
 }
-TESTS = 29_389
+TESTS = 29_428
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

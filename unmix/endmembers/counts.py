@@ -118,6 +118,12 @@ AGREE = 1.5
 # error of fractions was 1.11 times that with the true number where the third was 1.6, 1.04 times with 1.8, and 121
 # counts were within one for 118. The last is the least misfit: that of scenes without noise is rounding.
 PER_DIMENSION, PER_MISFIT, MORE, LEAST_MISFIT = 0.42, 0.6, 1.8, 0.01
+# A plane is one of materials where it has at most this many times what predicts parts that are held out.
+MOST_OF_HELD_OUT = 2
+
+
+# Criteria that are said only of a scene of their kind.
+MAY_LACK = "plane", "held-out"
 
 
 def agree(one: int, other: int) -> bool:
@@ -132,9 +138,9 @@ class Counts:
     Attributes
     ----------
     by : dict of str to int or None
-        By the names of `CRITERIA`; "plane", of a scene whose brightness does not vary (`unmix.endmembers.plane`); and
-        "cone", the edges of the cone that explains the directions of pixels best (`unmix.endmembers.auto`). None where
-        the scene does not allow it.
+        By the names of `CRITERIA`; "held-out", of a table (`unmix.endmembers.held_out`); "plane", of a scene whose
+        brightness does not vary (`unmix.endmembers.plane`); and "cone", the edges of the cone that explains the
+        directions of pixels best (`unmix.endmembers.auto`). None where the scene does not allow it.
     misfit : float, optional
         The mean distance of pixels at unit length to that cone.
     """
@@ -155,13 +161,19 @@ class Counts:
     @property
     def auto(self) -> int:
         """The number that is taken where none is given."""
-        if (plane := self.by.get("plane")) is not None:
+        plane, held_out = self.by.get("plane"), self.by.get("held-out")
+        # Of fewer pixels than bands any plane leaves little.
+        if plane is not None and (held_out is None or plane <= MOST_OF_HELD_OUT * held_out):
             return plane
         plain, edges, spatial = self.by["hysime"] or 1, self.edges, self.by["hysime-spatial"]
+        if held_out is not None and (spatial is None or self.by["mnf"] is None):
+            return held_out
         if spatial is None:
             return plain
         if edges is None or self.misfit is None:  # neighbours are no more alike than other pixels
-            return plain if agree(plain, spatial) else min(plain, spatial)
+            by_noise = plain if agree(plain, spatial) else min(plain, spatial)
+            # Variability counts among what is held out, and what is rare not by noise.
+            return by_noise if held_out is None else math.ceil((by_noise + held_out) / 2)
         # The cone misses edges in noise, and variability adds dimensions.
         if edges >= spatial:
             return spatial
@@ -171,12 +183,17 @@ class Counts:
     @property
     def edges(self) -> int | None:
         """The count of the cone; None where neighbours are no more alike than other pixels."""
-        return None if self.by["mnf"] in (None, 1) else self.by.get("cone")
+        return self.by.get("cone") if self.has_neighbours else None
+
+    @property
+    def has_neighbours(self) -> bool:
+        """Whether neighbours are more alike than other pixels, as those of an image are; those of a table are not."""
+        return self.by["mnf"] not in (None, 1)
 
     @property
     def is_clear(self) -> bool:
         """Whether the criteria that are taken agree."""
-        if self.by.get("plane") is not None:
+        if self.by.get("held-out") is not None or self.by.get("plane") is not None:
             return True
         spatial = self.by["hysime-spatial"]
         other = self.edges if self.edges is not None else self.by["hysime"]
@@ -188,5 +205,5 @@ class Counts:
         return self.by | {"auto": self.auto}
 
     def __str__(self) -> str:
-        said = {name: count for name, count in self.by.items() if name != "plane" or count is not None}
+        said = {name: count for name, count in self.by.items() if name not in MAY_LACK or count is not None}
         return ", ".join(f"{name} {'-' if count is None else count}" for name, count in said.items())

@@ -13,6 +13,7 @@ from ..io import Scene
 from ..later import later
 from ..library import Endmembers
 from ..methods import Extraction
+from ..scene.sample import sampled_spectra
 from .counts import Counts
 from .nfindr import SEEDS, Simplex, nfindr, refined_vca
 from .passes import Passes, named, names_of, signal_of_all
@@ -59,6 +60,9 @@ SMOOTHED = (("vca", True), ("nfindr", True))
 NEGATIVE_ROUNDING = 1e-9
 # Most endmembers that "auto" counts: abundances of more mean little.
 MOST_ENDMEMBERS_COUNTED = 30
+# Most pixels of a scene that are looked at as a table.
+PIXELS_OF_TABLE = 512
+held_out = later(__package__, "held_out:held_out")
 
 
 class Begun(NamedTuple):
@@ -192,6 +196,9 @@ def described(
 def counts_of(passes: Passes, scene_moments: Moments, counts: Counts | None = None) -> Counts:
     """Count endmembers by all criteria from a sample of pixels; ``counts`` are the counts by moments, where known."""
     counts = counts or Counts.of(scene_moments)
+    if not counts.has_neighbours:
+        Y = np.concatenate([sampled_spectra(scene, PIXELS_OF_TABLE)[0] for scene in passes.scenes])
+        return Counts(counts.by | {"cone": None, "held-out": held_out(Y)})
     if counts.by["plane"] is not None:
         return Counts(counts.by | {"cone": None})
     most = counts.by["hysime-spatial"] or MOST_ENDMEMBERS_COUNTED  # more would not be taken
