@@ -14,7 +14,7 @@ from reference.monte_carlo import (
     normals_by_definition,
     over_draws,
 )
-from reference.uncertainty import covariance, deviations_of_sums
+from reference.uncertainty import covariance, deviations_of_sums, pooled_by_definition, without_unsure
 
 from unmix.library import load
 
@@ -51,24 +51,43 @@ class Solved:
     def check_deviations(self):
         """Compare STEM_sigma with the deviations of each pixel, where these are known."""
         written, (sum_to_one, bounded) = read_map(self.stem, "sigma").astype(float), self.flags
+        shared = self.pooled()
         for at in zip(*np.nonzero(~self.masked)):
             a, y, found = self.A[at], self.Y[at], written[at]
             if bounded and a[a > 0].min(initial=1.0) < 1e-6:
                 continue  # which belongs to the support of one solution, and not to that of another
             F, C, alone = covariance(self.E, y, a, self.noise, sum_to_one, bounded)
-            if self.noise is None and len(y) - len(F) + sum_to_one <= 0:
+            own, square = len(y) - len(F) + sum_to_one, np.square(y - self.E @ a).sum()
+            if self.noise is None and shared(square, own) is None:
                 assert (found == NODATA).all(), at
             elif self.classes is not None and self.classes.normalized and not self.w @ a > 0:
                 assert (found[: len(self.classes.names)] == NODATA).all(), at
             elif C is not None and (
                 self.noise is not None or np.linalg.norm(y - self.E @ a) > 1e-6 * np.linalg.norm(y)
             ):
-                expected = np.sqrt(np.diag(C))
+                if self.noise is None and own > 0:
+                    of_own = shared(square, own) / np.sqrt(square / own)
+                    C, alone = C * of_own**2, alone * of_own
+                expected, sure = np.sqrt(np.diag(C)), a.copy()
+                sure[F] = without_unsure(a[F], C) if bounded else a[F]
+                moved = np.where(sure[F] == 0, 0.0, sure[F] - a[F])
                 if self.classes is not None:
                     expected = np.append(*deviations_of_sums(self.classes, a, F, C, alone))
+                    before, after = (
+                        np.append(*(part[0] for part in self.classes.sums(one[None]))) for one in (a, sure)
+                    )
+                    moved = np.where(after == 0, 0.0, after - before)
+                expected = np.hypot(expected, moved)
+                if self.classes is not None:
                     F = [*range(len(self.classes.names)), len(self.classes.names) + self.shade]
                 off = np.abs(found[F] - expected) > 1e-4 * expected + 1e-7 * np.abs(a).max(initial=0.0)
                 assert not off.any(), (at, found[F], expected)
+
+    def pooled(self):
+        """The noise of the scene's pixels by their residuals, as a function; see `pooled_by_definition`."""
+        A, Y = self.A[~self.masked], self.Y[~self.masked]
+        free = np.count_nonzero(A, axis=1) if self.flags[1] else np.full(len(A), A.shape[1])
+        return pooled_by_definition(np.square(Y - A @ self.E.T).sum(axis=1), Y.shape[1] - free + self.flags[0])
 
     @property
     def flags(self):

@@ -435,7 +435,7 @@ def test_classes_masks_and_deviations(tmp_path, scene):
     present = np.isfinite(A[..., 0]) & (B[..., 0] != -9999)
     within = (np.abs(A - B) <= S[..., :4] + 1e-6)[present].mean(axis=0)
     assert [pair["within"] for pair in found["pairs"]] == pytest.approx(within) and 0 < within.mean() < 1
-    assert "B within σ of A" in page.read_text() and page.read_text().count("density of") == 4
+    assert "within σ (68 %)" in page.read_text() and page.read_text().count("density of") == 4
     unmix.run(scene, endmembers=tmp_path / "e.csv", method="nnls", out_dir=tmp_path / "n")
     for words, text in (({"by": "class"}, "have no classes"), ({"by": "tree"}, "has to be class")):
         refused(unmix.MethodError, text, unmix.compare, tmp_path / "n/s", truth, **words)
@@ -738,3 +738,29 @@ def test_a_truth_in_a_file_of_several_maps(tmp_path):
         file["other"], file["truth"] = np.ones((5, 7, 3)), A.transpose(2, 0, 1)
     command("compare", tmp_path / "s", tmp_path / "t.h5", "--dataset", "/truth:byx", says="35 pixels compared")
     refused(unmix.MethodError, "`dataset` are for rasters", unmix.compare, tmp_path / "s", tmp_path / "s", dataset="x")
+
+
+def test_where_nothing_changed_one_in_twenty_seems_to(tmp_path):
+    """Of two scenes that differ by noise alone: z, its map, and the pixels beyond a threshold."""
+    random = np.random.default_rng(2)
+    E, A = random.uniform(0.1, 0.9, (30, 3)), random.dirichlet(np.full(3, 20.0), (70, 80))
+    library = write_csv(tmp_path / "e.csv", E)
+    for name, change in (("a", 0.0), ("b", 0.0), ("c", 0.4)):
+        other = A.copy()
+        other[:20, :30, 0], other[:20, :30, 1] = A[:20, :30, 0] - change, A[:20, :30, 1] + change
+        Y = other @ E.T + 0.02 * random.standard_normal((70, 80, 30))
+        unmix.run(write_cube(tmp_path / f"{name}.hdr", Y), endmembers=library, method="ucls", uncertainty=True)
+    values = [abundances(tmp_path / name)[..., :3].astype(float) for name in "ab"]
+    sigma = [read_values(tmp_path / f"{name}_sigma.hdr")[..., :3].astype(float) for name in "ab"]
+    z = (values[0] - values[1]) / np.hypot(*sigma)
+    found = unmix.compare(tmp_path / "a", tmp_path / "b", out=tmp_path / "d.hdr", threshold=0.0)
+    written = read_values(tmp_path / "d.hdr")
+    np.testing.assert_allclose(written[..., 3:], z, rtol=1e-4, atol=1e-5)
+    for k, pair in enumerate(found["pairs"]):
+        assert pair["significant"] == pytest.approx((abs(z[..., k]) > 1.96).mean(), abs=1e-3)
+        assert 0.04 < pair["significant"] < 0.06 and 0.66 < pair["within"] < 0.70
+        assert pair["below"] + pair["above"] == pytest.approx(pair["significant"] * 5600, abs=6)
+    changed = unmix.compare(tmp_path / "c", tmp_path / "b")["pairs"]
+    assert changed[0]["significant"] > 0.12 and changed[2]["significant"] < 0.06
+    out, _ = command("compare", tmp_path / "a", tmp_path / "b")
+    assert "changed (5 %)" in out and "within σ (68 %)" in out

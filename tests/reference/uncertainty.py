@@ -1,6 +1,9 @@
 """Define the standard deviations that noise gives the abundances of a pixel, and their sums by class."""
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import digamma, polygamma
+from scipy.stats import chi2, norm, t
 
 from .fractions import Classes
 
@@ -73,3 +76,36 @@ def deviations_of_sums(
     for c in np.flatnonzero(~B.any(axis=1)):
         found[c] = (classes.w * alone)[classes.members[c]].max() / (total if classes.normalized else 1.0)
     return found, float(np.sqrt(max(of_all @ C @ of_all, 0.0)))
+
+
+def pooled_by_definition(squares, own):
+    """Return the function of a squared residual and its degrees of freedom that is the noise, of a scene's pixels (N,)."""
+    own, squares = np.asarray(own, float), np.asarray(squares, float)
+    some = (own > 0) & (squares > 0)
+    own, squares = own[some], squares[some]
+    s0, d0 = 0.0, 0.0
+    if len(own) >= 32:
+        logs = np.log(squares / chi2.ppf(0.5, own))
+        width = lambda q: q[1] - q[0]  # noqa: E731
+        expected = np.mean([width(np.log(chi2.ppf((0.25, 0.75), d))) ** 2 for d in own])
+        spread = (width(np.percentile(logs, (25, 75))) ** 2 - expected) / width(norm.ppf((0.25, 0.75))) ** 2
+        d0 = 1e6 if spread <= 1e-6 else min(1e6, 2 * brentq(lambda x: polygamma(1, x) - spread, 1e-8, 1e9))
+        s0 = np.exp(np.median(logs)) * (1 if d0 == 1e6 else np.exp(digamma(d0 / 2) - np.log(d0 / 2)))
+
+    def noise(square, d):
+        if d + d0 <= 0:
+            return None
+        is_noise = not (d > 0 and d0 > 0 and square > chi2.isf(1e-3, d) * s0)
+        moderated = (d0 * s0 + square) / (d0 + d)
+        return t.ppf(norm.cdf(1), d + d0) * np.sqrt(moderated if is_noise else max(moderated, square / d))
+
+    return noise
+
+
+def without_unsure(a: np.ndarray, C: np.ndarray) -> np.ndarray:
+    """Return abundances (k,) of covariance C as they are if those below two of their deviations are none."""
+    unsure = a < 2 * np.sqrt(np.diag(C))
+    if unsure.all() or not unsure.any():
+        return a
+    found = a - C[:, unsure] @ np.linalg.lstsq(C[np.ix_(unsure, unsure)], a[unsure], rcond=1e-12)[0]
+    return np.where(unsure, 0.0, found)

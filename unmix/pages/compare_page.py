@@ -26,7 +26,8 @@ NUMBERS = (
     ("at line", "line", "{}"),
     ("sample", "sample", "{}"),
     ("B in range of A", "inside", "{:.1%}"),
-    ("B within σ of A", "within", "{:.1%}"),
+    ("within σ (68 %)", "within", "{:.1%}"),
+    ("changed (5 %)", "significant", "{:.1%}"),
 )
 # Numbers that say how far a map is from the truth, and nothing of a change.
 OF_TRUTH = ("r2", "slope")

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.stats
 from conftest import refused, write_csv, write_cube
 from test_cli import unmix as command
 
@@ -47,7 +48,8 @@ def test_slopes_are_those_of_polyfit(runs, tmp_path):
     means = [found[..., band].mean() for band in range(3)]
     assert [row["change"] for row in rows] == pytest.approx(means, abs=1e-6)
     assert [row["pixels"] for row in rows] == [35] * 3 and rows[0]["dates"][0] == "2019-07-03"
-    falling = (found[..., :3] < -2 * found[..., 3:]).sum(axis=(0, 1))
+    limit = scipy.stats.t.ppf(0.975, len(DATES) - 2)
+    falling = (found[..., :3] < -limit * found[..., 3:]).sum(axis=(0, 1))
     assert [row["falling"] for row in rows] == falling.tolist()
 
 

@@ -24,7 +24,7 @@ from conftest import (
     write_cube,
 )
 from reference.abundances import scls, ucls
-from reference.uncertainty import covariance
+from reference.uncertainty import covariance, pooled_by_definition, without_unsure
 from test_cli import unmix as command
 
 import unmix
@@ -90,11 +90,18 @@ def test_noise_of_the_residual_and_validity(setting, method):
     Y = Y + 0.01 * np.random.default_rng(3).standard_normal(Y.shape)
     found, _ = run(folder, Y, method=method)
     A, held = unmix.solve(Y, E, method=method).abundances, method == "fcls"
+    squares, own = np.square(Y - A @ E.T).sum(axis=2), L - np.count_nonzero(A, axis=2) + held
+    noise = pooled_by_definition(squares.ravel(), own.ravel())
     for place in np.ndindex(LINES, SAMPLES):
         a, y, sigma = A[place], Y[place], found[place][:P].copy()
         F, C, alone = covariance(E, y, a, None, held, True)
         alone[F] = np.sqrt(np.diag(C))
+        scale = noise(squares[place], own[place]) / np.sqrt(squares[place] / own[place])
+        alone, sure = alone * scale, without_unsure(a[F], C * scale**2)
+        by_noise = alone.copy()
+        alone[F] = np.hypot(alone[F], np.where(sure == 0, 0.0, sure - a[F]))
         np.testing.assert_allclose(sigma, alone, rtol=1e-5, atol=1e-7)
+        sigma = by_noise
         nearest = min(a[F] / sigma[F]) if not (held and len(F) == 1) else np.inf
         for j in np.setdiff1d(np.arange(P), F):  # the abundance that an endmember would have, if it were free
             nearest = min(nearest, -(scls if held else ucls)(E[:, [*F, j]], y)[-1] / sigma[j])
@@ -366,7 +373,7 @@ def test_how_far_deviations_can_be_trusted_is_said(setting, caplog, words, form)
     sound, doubtful = trust["said"].split("; ")
     assert f"{trust['below_1'] * 100:.0f} % of the pixels (validity below 1)" in doubtful
     assert "`monte_carlo`" in doubtful
-    assert "to 5 %" in sound and ("the residual" in sound) == ("noise" not in words)
+    assert "to 5 %" in sound and "of noise alone" in sound
     for said, level in ((sound, "INFO"), (doubtful, "WARNING")):
         assert [record.levelname for record in caplog.records if record.getMessage() == f"s: {said}"] == [level]
     assert f"s: {doubtful}" in report["warnings"]
@@ -407,15 +414,22 @@ def test_no_deviation_where_no_residual_shows_noise(few_bands, method, caplog):
     A, sigma, Y = read_map(folder / "x", "abundance"), read_map(folder / "x", "sigma"), read_values(path)
     held = int(method == "fcls")
     free = (np.full(A.shape[:2], 4) if method == "ucls" else np.count_nonzero(A, axis=2)) - held
+    squares = np.square(Y - A @ E.T).sum(axis=2)
+    noise = pooled_by_definition(squares.ravel(), 4 - free.ravel())
     none = free >= 4
     assert none.any() and np.all(sigma[none] == -9999) and (none.all() == (method == "ucls"))
     for place in np.argwhere(~none):
         a, y = A[tuple(place)].astype(float), Y[tuple(place)].astype(float)
-        F = np.flatnonzero(a)
-        r = y - E[:, F] @ np.linalg.lstsq(E[:, F], y, rcond=None)[0] if not held else y - E @ a
-        span = E[:, F] if not held else E[:, F[1:]] - E[:, F[:1]]
-        expected = np.sqrt(r @ r / (4 - free[tuple(place)]) * np.diag(np.linalg.pinv(span.T @ span)))
-        np.testing.assert_allclose(sigma[tuple(place)][F[held:]], expected, rtol=2e-3)
+        F, C, _ = covariance(E, y, a, None, bool(held), True)
+        C = (
+            C
+            * noise(squares[tuple(place)], 4 - free[tuple(place)]) ** 2
+            * (4 - free[tuple(place)])
+            / squares[tuple(place)]
+        )
+        sure = without_unsure(a[F], C)
+        expected = np.hypot(np.sqrt(np.diag(C)), np.where(sure == 0, 0.0, sure - a[F]))
+        np.testing.assert_allclose(sigma[tuple(place)][F], expected, rtol=2e-3)
     warned = [text for text in report["warnings"] if "no standard deviations" in text]
     assert len(warned) == 1 and warned[0].startswith(f"x: {none.mean() * 100:.0f} % of the pixels")
     assert "`noise`" in warned[0]

@@ -1,6 +1,6 @@
 """The map of a difference: A less B of each pair, and how much of the ground has changed by more than a threshold."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 from ..._version import VERSION
 from ...errors import MethodError, OutputError
 from ...io import MAP_FIELDS, NODATA, Cube, code_of, open_new, write_new
+from ...io.cube import band_names
 from ...io.export import OutputFormat, require
 from ...io.export.areas import areas_of_pixels
 from ...io.formats.header import image_header
@@ -22,6 +23,10 @@ from .sides import Side
 MADE = {".tif": "geotiff", ".tiff": "geotiff", ".hdr": "envi", ".img": "envi"}
 PAGES = (".html", ".htm")
 MAP = "change"  # names the work file
+# Deviations beyond which 5 % of normal errors are.
+SIGNIFICANT = 1.96
+# What reads numbers of each pair in some lines.
+ReadsPairs = Callable[[slice], np.ndarray]
 
 
 def format_of(out: Path) -> OutputFormat | None:
@@ -48,13 +53,34 @@ def differences(
         yield first, np.where((in_a & in_b)[..., None], A[..., left] - B[..., right], empty)
 
 
+def deviation_of_pairs(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> ReadsPairs | None:
+    """Return what reads the deviations (n, samples, pairs) of a − b in lines, negative where unknown; None if all are."""
+    sides = []
+    for side, own in ((one, [i for i, _ in pairs]), (other, [j for _, j in pairs])):
+        bands = [] if side.sigma is None else band_names(side.sigma)
+        if side.sigma is not None and any(side.names[k] in bands for k in own):
+            at = [bands.index(side.names[k]) if side.names[k] in bands else -1 for k in own]
+            sides.append((side.beside(side.sigma), np.array(at)))
+    if not sides:
+        return None
+
+    def read(lines: slice) -> np.ndarray:
+        # Of a pixel without one, such as those of fractions of nothing, values are below 0; infinite ones are some.
+        values = [np.where(at >= 0, beside.read(lines)[0][..., np.maximum(at, 0)], -1.0) for beside, at in sides]
+        return np.where(np.min(values, axis=0) >= 0, np.sqrt(np.square(values).sum(axis=0)), -1.0)
+
+    return read
+
+
 def beyond(one: Side, other: Side, pairs: Sequence[tuple[int, int]], threshold: float) -> list[dict[str, Any]]:
     """Return for each pair the number of pixels of a ``below`` and ``above`` b by over ``threshold``, and hectares."""
-    areas = areas_of_pixels(grid_of(one, other))
+    areas, deviations = areas_of_pixels(grid_of(one, other)), deviation_of_pairs(one, other, pairs)
     counts, hectares = np.zeros((2, len(pairs)), int), np.zeros((2, len(pairs)))
     for first, D in differences(one, other, pairs, 0.0):
-        ground = None if areas is None else areas(slice(first, first + len(D))) / 1e4
-        for k, is_beyond in enumerate((-threshold > D, threshold < D)):
+        lines = slice(first, first + len(D))
+        ground = None if areas is None else areas(lines) / 1e4
+        least = threshold if deviations is None else np.maximum(threshold, SIGNIFICANT * deviations(lines))
+        for k, is_beyond in enumerate((-least > D, least < D)):
             counts[k] += is_beyond.sum(axis=(0, 1))
             if ground is not None:
                 hectares[k] += np.tensordot(ground, is_beyond, 2)
@@ -96,12 +122,20 @@ def write_change(
     overwrite: bool,
     inputs: Sequence[tuple[str, Path]],
 ) -> list[Path]:
-    """Write a − b of each pair as a map, nodata where either has no value; return its files."""
+    """Write a − b of each pair as a map, and over its deviation if known, nodata where unknown; return its files."""
     if not pairs:
         raise OutputError(f"{out}: nothing of A has a partner in B, so there is no difference")
-    blocks = (D for _, D in differences(one, other, pairs, NODATA))
+    names, deviations = [one.names[i] for i, _ in pairs], deviation_of_pairs(one, other, pairs)
+
+    def blocks() -> Iterator[np.ndarray]:
+        for first, D in differences(one, other, pairs, NODATA):
+            sigma = np.zeros_like(D) if deviations is None else deviations(slice(first, first + len(D)))
+            z = np.divide(D, sigma, out=np.full_like(D, NODATA), where=(sigma > 0) & (D != NODATA))
+            yield D if deviations is None else np.concatenate([D, z], axis=2)
+
     what = f"{one.path.name} less {other.path.name}"
-    return write_map(out, form, grid_of(one, other), [one.names[i] for i, _ in pairs], what, blocks, overwrite, inputs)
+    bands = names if deviations is None else [*names, *(f"z of {name}" for name in names)]
+    return write_map(out, form, grid_of(one, other), bands, what, blocks(), overwrite, inputs)
 
 
 def write_map(

@@ -22,7 +22,7 @@ from ...pages.pictures import Canvas, MapView
 from ...pages.write import write_page
 from ...runs.files.finished import FinishedRun, stem_of_outputs
 from .blocks import blocks_of, both_of, plan_of
-from .change import beyond, format_of, pixels_outside, write_change
+from .change import SIGNIFICANT, ReadsPairs, beyond, deviation_of_pairs, format_of, pixels_outside, write_change
 from .grids import is_one_grid, placed
 from .sides import (
     OF_ONE_BAND,
@@ -103,39 +103,47 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
 
 
 def shares_within(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> Iterator[dict[str, float | None]]:
-    """Yield for each pair the shares of b's values ``inside`` a's ranges and ``within`` its deviations, if any."""
-    ranges = share_of(one, other, pairs, 2) if one.ranges is not None else None
-    sigma = share_of(one, other, pairs, 1) if one.sigma is not None else None
+    """Yield for each pair the shares of b's values ``inside`` a's ranges and ``within`` the deviation, if any."""
+    ranges, deviations = range_of_pairs(one, pairs), deviation_of_pairs(one, other, pairs)
+    # Of b − a: values in a's ranges, in one deviation of both, and beyond those of which 5 % are by chance.
+    inside, known = np.zeros((3, len(pairs))), np.zeros((3, len(pairs)))
+    left, right = [i for i, _ in pairs], [j for _, j in pairs]
+    for lines in plan_of(one, other) if ranges or deviations else ():
+        A, B, in_a, in_b = both_of(one, other, lines)
+        A, B, both = A[..., left], B[..., right], (in_a & in_b)[..., None]
+        if ranges is not None:
+            low, high = ranges(lines)
+            has_range = both & (high >= low)
+            off = np.maximum(low - B, B - high)
+            inside[0] += (has_range & (off <= ROUNDING_OF_MAPS)).sum(axis=(0, 1))
+            known[0] += has_range.sum(axis=(0, 1))
+        if deviations is not None:
+            sigma, size = deviations(lines), np.abs(A - B)
+            has_sigma = both & (sigma >= 0)
+            for k, is_there in enumerate((size <= sigma + ROUNDING_OF_MAPS, size > SIGNIFICANT * sigma), 1):
+                inside[k] += (has_sigma & is_there).sum(axis=(0, 1))
+                known[k] += has_sigma.sum(axis=(0, 1))
     # Of sums, deviations of each endmember are no deviations, and the other way round.
-    ranges, sigma = (
-        None if found is None or not any(one is not None for one in found) else found for found in (ranges, sigma)
-    )
+    told = [name for name, counts in zip(("inside", "within", "significant"), known) if counts.any()]
     for k in range(len(pairs)):
-        yield ({} if ranges is None else {"inside": ranges[k]}) | ({} if sigma is None else {"within": sigma[k]})
+        shares = zip(("inside", "within", "significant"), inside[:, k], known[:, k])
+        yield {name: float(some / all_of) if all_of else None for name, some, all_of in shares if name in told}
 
 
-def share_of(one: Side, other: Side, pairs: Sequence[tuple[int, int]], each: int) -> list[float | None]:
-    """Return for each pair the share of b's values in a's ranges (``each`` 2) or deviations (1); None if unknown."""
-    cube = one.ranges if each == 2 else one.sigma
-    assert cube is not None
-    places = {name.removesuffix(" lower"): at for at, name in enumerate(band_names(cube)) if each == 1 or at % 2 == 0}
-    inside, known = np.zeros(len(pairs)), np.zeros(len(pairs))
-    beside = one.beside(cube)
-    for lines in plan_of(one, other, beside):
-        (A, B, in_a, in_b), (R, has_range) = both_of(one, other, lines), beside.read(lines)
-        # A pixel may have a value and no range; deviations that are infinite are some, and those that are missing are
-        # below 0.
-        in_a = in_a & (has_range if each == 2 else True)
-        for k, (i, j) in enumerate(pairs):
-            at = places.get(one.names[i])
-            if at is None:
-                continue
-            low, high = (R[..., at], R[..., at + 1]) if each == 2 else (A[..., i] - R[..., at], A[..., i] + R[..., at])
-            has_both = in_a & in_b & (high >= low)
-            off = np.maximum(low - B[..., j], B[..., j] - high)[has_both]
-            inside[k] += np.count_nonzero(off <= ROUNDING_OF_MAPS)
-            known[k] += off.size
-    return [float(inside[k] / known[k]) if known[k] else None for k in range(len(pairs))]
+def range_of_pairs(one: Side, pairs: Sequence[tuple[int, int]]) -> ReadsPairs | None:
+    """Return what reads the least and largest values (2, n, samples, pairs) of a in lines; NaN where unknown."""
+    cube = one.ranges
+    if cube is None:
+        return None
+    beside, names = one.beside(cube), [name.removesuffix(" lower") for name in band_names(cube)]
+    at = [names.index(one.names[i]) if one.names[i] in names else -1 for i, _ in pairs]
+
+    def read(lines: slice) -> np.ndarray:
+        R, has_range = beside.read(lines)
+        known = has_range[..., None] & (np.array(at) >= 0)
+        return np.stack([np.where(known, R[..., [max(0, band) + k for band in at]], np.nan) for k in (0, 1)])
+
+    return read
 
 
 def squares_between(one: Side, other: Side) -> np.ndarray:
@@ -229,10 +237,12 @@ def compare(
         ``mean_a``, ``mean_b``, ``rmse``, ``mae``, ``mean_difference``, ``r2``, one less the share of b's
         variance that the differences are, and ``slope``, by which a grows with b (least squares; None where b does not
         vary), ``largest_difference`` and its ``line`` and ``sample`` in a, on the grid that is compared, and, if a has
-        ranges of what is compared, ``inside``, the share of b's values in them, and, if a has deviations, ``within``,
-        the share of b's values that are at most one from a's (of normal errors 68 %), and, with a threshold, how many
-        pixels of a are ``below`` and ``above`` b by more, and their ``below_hectares`` and ``above_hectares``, None
-        without a place on a map; ``only_a``, ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to
+        ranges of what is compared, ``inside``, the share of b's values in them, and, if a or b has deviations (of both,
+        √(σ_a² + σ_b²)), the share of pixels that differ by at most one, ``within`` (of normal errors 68 %), and by more
+        than 1.96, ``significant`` (5 %), and, with a threshold, how many pixels of a are ``below`` and ``above`` b by
+        more (where deviations are known, also by more than 1.96 of them), and their ``below_hectares`` and
+        ``above_hectares``, None without a place on a map; ``only_a``, ``only_b``: names without a partner; ``rmse``
+        and ``sre`` (signal to
         reconstruction error, dB; None where there is no error) over all pairs; ``certified``: pixels certified in a and
         in b, None if not known.
 

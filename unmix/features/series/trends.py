@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from ...commands.finished.blocks import plan_of
 from ...commands.finished.change import format_of, write_map
@@ -25,9 +26,8 @@ from ...pages.write import write_page
 from ...runs.files.finished import FinishedRun, finished_runs
 
 log = logging.getLogger("unmix")
-# Days of a year; fewest dates of a pixel that tell a standard error; standard errors by which a change is more than
-# chance.
-DAYS, FEWEST_FOR_ERRORS, ERRORS = 365.25, 3, 2.0
+# Days of a year; fewest dates of a pixel that tell a standard error; the chance of a change that is none.
+DAYS, FEWEST_FOR_ERRORS, CHANCE = 365.25, 3, 0.05
 # Maps of which series are made.
 SHARES = ("abundance", "fraction")
 # Years that dates must span for seasons not to be taken for a change a year, nearly.
@@ -61,7 +61,8 @@ def series(
     -------
     list of dict
         For each ``band`` the mean ``change`` a year over the ``pixels`` that have one, None without any, and how many
-        of these are ``falling`` and ``rising`` by more than two standard errors; the ``dates``, and the ``means`` at
+        of these are ``falling`` and ``rising`` by more than chance (Student's t with two dates less, 5 % of both); the
+        ``dates``, and the ``means`` at
         each, over the ``pixels_of_means`` that have values at all of them or, without any, over those of each date.
 
     Raises
@@ -123,7 +124,8 @@ class Rows:
             self.there[k] += some.sum(axis=(1, 2, 3)).astype(int)
         change, error = slopes(Y, there, years)
         self.total += np.nansum(change, axis=(0, 1))
-        kinds = np.isfinite(change), change < -ERRORS * error, change > ERRORS * error
+        limit = error * stdtrit(np.maximum(1, there.sum(axis=0) - 2), 1 - CHANCE / 2)
+        kinds = np.isfinite(change), change < -limit, change > limit
         self.counts += np.stack([kind.sum(axis=(0, 1)) for kind in kinds])
         both = np.concatenate([change, error], axis=2)
         return np.where(np.isfinite(both), both, NODATA)

@@ -114,6 +114,7 @@ class GivenLines(NamedTuple):
     sums: Any  # ClassSums; None without sums by class
     origin: tuple[int, int]
     device: str
+    cube: Cube
 
     @property
     def threads(self) -> int:
@@ -169,5 +170,5 @@ def header_fields(one: DerivedMap) -> dict[str, str | list[str]]:
 def derived_maps(problem: Problem, options: Options, scene: Cube, device: str = "cpu") -> dict[str, DerivedMap]:
     """Return the derived maps that the options ask for, by their names."""
     sums = options.sums(problem.endmembers, problem.normalization)
-    given = GivenLines(problem, options, sums, origin_of(scene), device)
+    given = GivenLines(problem, options, sums, origin_of(scene), device, scene)
     return {name: DERIVED[name](given) for name in options.derived}

@@ -1,0 +1,78 @@
+"""Pool the noise of a scene's pixels: a residual of few bands shows a pixel's own noise badly.
+
+Squared residuals over their degrees of freedom d are spread more than χ² over d where the noise itself differs between
+pixels. That spread, of logarithms, gives the degrees of freedom d₀ that the noise of the scene, s₀², is worth beside a
+pixel's own: its variance is ``(d₀ s₀² + |r|²) / (d₀ + d)``, and deviations are those of Student's t with d₀ + d
+degrees of freedom (Smyth 2004).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...arrays.pixels import solve
+from ...problem import Problem
+from ...runs.look import Sample
+
+# Fewest pixels that are pooled; and the largest d₀, that of equal noise in all pixels.
+FEWEST_PIXELS, MOST_FREE = 32, 1e6
+# The part of a normal distribution that is below one deviation; the distance of its quartiles, in deviations.
+ONE_DEVIATION, QUARTILES = 0.8413447460685429, 1.3489795003921634
+# The share of pixels whose residual is by chance as large as those whose own noise is taken: such lack a spectrum.
+LACKING = 1e-3
+
+
+class Pooled(NamedTuple):
+    """What a scene tells of the noise of a pixel: ``variance`` of a band, worth ``free`` degrees of freedom."""
+
+    variance: float = 0.0
+    free: float = 0.0
+
+    def beside(self, own: float) -> tuple[float, float, float, float]:
+        """Return what makes noise of a squared residual with ``own`` degrees of freedom; see `deviations.pull`."""
+        # The sum to add and the divisor of both, the largest residual that is noise, and by how much a deviation is
+        # larger than if noise were known.
+        from scipy.special import chdtri, stdtrit
+
+        largest = float(chdtri(own, LACKING)) * self.variance if own > 0 and self.free > 0 else np.inf
+        factor = float(stdtrit(self.free + own, ONE_DEVIATION))
+        return self.free * self.variance, self.free + own, largest, factor
+
+
+def pooled(sample: Sample, problem: Problem) -> Pooled:
+    """Return the noise of a sample of a scene, by the residuals of its pixels at their optimum."""
+    E, shade = problem.endmembers.matrix, int(problem.constraint.has_shade)
+    given = E[:, : E.shape[1] - shade]
+    best = solve(sample.Y, given, method=problem.method.name, solver=problem.solver.name)
+    A = np.column_stack([best.abundances, 1 - best.abundances.sum(axis=-1)]) if shade else best.abundances
+    own = len(E) - problem.constraint.free(A).sum(axis=1) + problem.constraint.equations
+    some = best.valid & (own > 0) & (best.rmse > 0)
+    return of_squares(np.square(best.rmse[some]) * len(E), own[some].astype(float))
+
+
+def of_squares(squares: np.ndarray, own: np.ndarray) -> Pooled:
+    """Return the noise of pixels by their squared residuals (N,) of ``own`` (N,) degrees of freedom."""
+    if len(squares) < FEWEST_PIXELS:
+        return Pooled()
+    from scipy.special import digamma, gammaincinv
+
+    # By quartiles, since pixels that lack a spectrum have larger residuals.
+    low, middle, high = (2 * gammaincinv(own / 2, share) for share in (0.25, 0.5, 0.75))
+    logs = np.log(squares / middle)
+    first, median, third = np.percentile(logs, (25, 50, 75))
+    spread = ((third - first) ** 2 - float(np.mean(np.log(high / low) ** 2))) / QUARTILES**2
+    if spread <= 1 / MOST_FREE:
+        return Pooled(float(np.exp(median)), MOST_FREE)
+    free = min(MOST_FREE, 2 * inverse_of_trigamma(spread))
+    return Pooled(float(np.exp(median + digamma(free / 2) - np.log(free / 2))), free)
+
+
+def inverse_of_trigamma(value: float) -> float:
+    """Return x whose trigamma is a value above 0, by Newton's steps (Smyth 2004, appendix)."""
+    from scipy.special import polygamma
+
+    x = 0.5 + 1.0 / value
+    for _ in range(50):
+        of_x = float(polygamma(1, x))
+        x += of_x * (1 - of_x / value) / float(polygamma(2, x))
+    return x
