@@ -14,7 +14,7 @@ from unmix.io import Bands, Scene
 from unmix.library import Endmembers
 from unmix.runs.sum_to_one import beside_constant, cost_of_sum
 from unmix.scene import ReadOptions, open_scene
-from unmix.scene.sample import scale_fault
+from unmix.scene.sample import scale_fault, unit_of_library
 from unmix.scene.undeclared import shared_constant
 
 WAVES = [482.0, 561.0, 655.0, 865.0, 1609.0, 2201.0]
@@ -122,7 +122,34 @@ def test_the_refusal_names_scale_and_offset(shifted, tmp_path):
     assert fault is not None and "an offset, too: `preset` sentinel-2 brings them together" in fault
     other = write_cube(tmp_path / "t.hdr", ((A @ E.T + 0.5) * 5000).round().astype(np.uint16), **AXIS)
     fault = scale_fault(open_scene(other), library)
-    words = fault.split("`scale` ")[1].split()
-    assert float(words[0]) == pytest.approx(5000, rel=5e-3) and float(words[3]) == pytest.approx(-0.5, rel=5e-3)
+    assert "an offset, too, so they are no reflectance: divide raw counts by white less dark" in fault
+    assert "`scale` 1 keeps them" in fault and "`scale` 5" not in fault
     plain = write_cube(tmp_path / "p.hdr", (A @ E.T * 10000).round().astype(np.uint16), **AXIS)
     assert "offset" not in scale_fault(open_scene(plain), library)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_raw_counts_get_no_scale(tmp_path, seed):
+    """Counts of a lamp and a detector whose bands differ: no scale makes them reflectance, so none is named."""
+    random = np.random.default_rng(seed)
+    spectra = random.uniform(0.1, 0.7, (40, 3))
+    white = 3000 * np.exp(-(np.linspace(-1.5, 1.5, 40) ** 2)) + 200
+    dark = random.uniform(50, 400, 40)
+    counts = (random.dirichlet(np.ones(3), (30, 30)) @ spectra.T * white + dark).round().astype(np.uint16)
+    library = Endmembers(("a", "b", "c"), spectra, None, source="lib.csv")
+    fault = scale_fault(open_scene(write_cube(tmp_path / "raw.hdr", counts)), library)
+    assert "divide raw counts by white less dark" in fault and fault.count("`scale`") == 1
+    plain = write_cube(tmp_path / "p.hdr", ((counts - dark) / white * 10_000).round().astype(np.uint16))
+    assert "`scale` 10000" in scale_fault(open_scene(plain), library)
+
+
+def test_one_spectrum_does_not_decide_the_unit_of_a_library(tmp_path):
+    random = np.random.default_rng(3)
+    spectra = random.uniform(0.1, 0.7, (40, 5))
+    Y = (random.dirichlet(np.ones(5), (30, 30)) @ spectra.T * 10_000).round().astype(np.int16)
+    scene = open_scene(write_cube(tmp_path / "s.hdr", Y, reflectance_scale_factor=10000))
+    for change, expected in ((1.0, 10_000), (30.0, None)):
+        E = spectra * 10_000 if expected else spectra.copy()
+        E[:, 1] *= change
+        library = Endmembers(tuple("abcde"), E, None, source="lib.csv")
+        assert unit_of_library(scene, library, (None, None)) == expected

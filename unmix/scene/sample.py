@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import CubeError
 from ..io import Changed, Cube, RemotePath, Scene, bytes_per_line, read_blocks
 from ..library import Endmembers
-from .undeclared import MOST_PIXELS, ConstantPixels, remedy
+from .undeclared import MOST_PIXELS, ConstantPixels, misfit_of_any, remedy
 
 log = logging.getLogger("unmix")
 
@@ -33,6 +33,9 @@ ODD, TINY = 30.0, 1e-12
 # Largest usual reflectance: a scene is reflectance if most bands are mostly below; a band mostly above it is then
 # faulty.
 BRIGHTEST = 1.2
+# Advice where values are no multiple of reflectance; the misfit of the median pixel by nonnegative mixtures from which
+# on no scale is advised: of another unit it stays that of the model.
+RAW, MOST_MISFIT = "divide raw counts by white less dark, correct radiance for the atmosphere", 0.25
 # Units of reflectance beside shares: per cent, and the ten thousandths of products.
 UNITS = 100.0, 10_000.0
 
@@ -239,14 +242,17 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
     # Saturated bands decide lengths, but no medians of bands.
     middles = np.percentile(np.median(np.abs(Y), axis=1), 98), np.median(np.abs(endmembers.matrix), axis=0).max()
     advised = middles[0] / middles[1] if min(middles) > 0 else ratio
-    brings = (
-        None
-        if found is None
-        else f"they have an offset, too: {found[1]} brings them together, `scale` {1 / gain:g} keeps them"
-    )
-    brings = brings or said_of_scales(advised, gain, size, largest, len(endmembers.matrix))
-    one = odd_one(endmembers)
-    brings = brings if one is None else f"{one}: bring all spectra to one unit"
+    keeps, misfit = f"`scale` {1 / gain:g} keeps them", 0.0 if found else misfit_of_any(Y, endmembers.matrix)
+    if (one := odd_one(endmembers)) is not None:
+        brings = f"{one}: bring all spectra to one unit"
+    elif found is not None and "preset" in found[1]:
+        brings = f"they have an offset, too: {found[1]} brings them together, {keeps}"
+    elif found is not None:
+        brings = f"they have an offset, too, so they are no reflectance: {RAW}; {keeps}"
+    elif misfit > MOST_MISFIT:
+        brings = f"no scale makes them mixtures of these (misfit {misfit:.0%}): {RAW}, or take another library; {keeps}"
+    else:
+        brings = said_of_scales(advised, gain, size, largest, len(endmembers.matrix))
     return f"{cube.path}: pixels are {ratio:.3g} times as large as the endmembers of {endmembers.source}; {brings}"
 
 
@@ -262,9 +268,9 @@ def odd_one(library: Endmembers) -> str | None:
 
 def unit_of_library(scene: Scene, library: Endmembers, given: Sequence[float | None]) -> float | None:
     """Return 100 or 10 000 if spectra are in that unit, and the file's scale makes pixels reflectance; else None."""
+    # By bands of spectra that are brighter than most, not by one value or one spectrum.
     E = library.matrix
-    with np.errstate(over="ignore"):
-        largest = float(np.sqrt(np.square(E).mean(axis=0)).max())
+    largest = float(np.percentile(np.percentile(np.abs(E), 90, axis=0), 75))
     unit = next((unit for unit in UNITS if BRIGHTEST < largest <= BRIGHTEST * unit), None)
     if unit is None or scene.cube.gain is None or any(one is not None for one in given):
         return None
@@ -273,6 +279,8 @@ def unit_of_library(scene: Scene, library: Endmembers, given: Sequence[float | N
         return None
     if ratio_of_sizes(lengths, E) is None or ratio_of_sizes(lengths, E / unit) is not None:
         return None
+    if (one := odd_one(library)) is not None:
+        log.warning(f"{library.source}: {one}: bring all spectra to one unit")
     log.info(
         f"{library.source}: is divided by {unit:g} (`library_scale`), for the file's own scale makes pixels reflectance"
     )

@@ -182,6 +182,21 @@ def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> Sha
     return found if explains else None
 
 
+def misfit_of_any(Y: np.ndarray, E: np.ndarray) -> float:
+    """Return the median relative RMSE of pixels (N, L) by mixtures of E (L, p) of any sum; 0 where that is not known."""
+    from scipy.optimize import nnls
+
+    Y = Y[:: max(1, -(-len(Y) // MOST_PIXELS))]
+    sizes = np.linalg.norm(Y, axis=1)
+    known, unit = (sizes > 0) & np.isfinite(sizes), float(np.abs(E).max(initial=0.0))
+    if E.shape[1] > min(MOST_SPECTRA, len(E) - 2) or not known.any() or not 0 < unit < np.inf:
+        return 0.0
+    try:
+        return float(np.median([nnls(E / unit, y)[1] for y in Y[known] / sizes[known, None]]))
+    except RuntimeError:  # it does not converge
+        return 0.0
+
+
 def remedy(scene: Scene, Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> tuple[SharedConstant, str] | None:
     """Return the constant shared by pixels Y (N, L), and the options that remove it; None without one."""
     gain, offset = scene.bands.gain, scene.bands.offset
