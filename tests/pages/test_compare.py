@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import scipy.io
+import scipy.ndimage
 from conftest import mix, read_values, refused, write_csv, write_cube
 from test_cli import unmix as command
 
@@ -764,3 +765,22 @@ def test_where_nothing_changed_one_in_twenty_seems_to(tmp_path):
     assert changed[0]["significant"] > 0.12 and changed[2]["significant"] < 0.06
     out, _ = command("compare", tmp_path / "a", tmp_path / "b")
     assert "changed (5 %)" in out and "within σ (68 %)" in out
+
+
+@pytest.mark.parametrize("moved", [(0, 0), (1, 0), (0, -2), (1.5, 0.5)])
+def test_a_shift_of_two_scenes_is_said(tmp_path, moved, caplog):
+    random = np.random.default_rng(3)
+    E = random.uniform(0.1, 0.9, (12, 3))
+    fields = np.stack([scipy.ndimage.gaussian_filter(random.standard_normal((90, 100)), 4) for _ in range(3)], axis=-1)
+    F = np.exp(30 * fields)
+    F /= F.sum(axis=2, keepdims=True)
+    library = write_csv(tmp_path / "e.csv", E)
+    for name, shift in (("a", moved), ("b", (0, 0))):
+        A = scipy.ndimage.shift(F, (*shift, 0), order=3, mode="nearest")[8:-8, 8:-8]
+        A[5:15, 8:20] = [0.1, 0.1, 0.8] if name == "a" else A[5:15, 8:20]
+        Y = A @ E.T + 0.005 * random.standard_normal((74, 84, 12))
+        unmix.run(write_cube(tmp_path / f"{name}.hdr", Y), endmembers=library, method="fcls")
+    found = unmix.compare(tmp_path / "a", tmp_path / "b")["shift"]
+    said = [record.getMessage() for record in caplog.records if "is shifted against" in record.getMessage()]
+    assert (found is None) == (moved == (0, 0)) == (said == [])
+    assert found is None or np.allclose(found, moved, atol=0.1)

@@ -24,6 +24,7 @@ from ...runs.files.finished import FinishedRun, stem_of_outputs
 from .blocks import blocks_of, both_of, plan_of
 from .change import SIGNIFICANT, ReadsPairs, beyond, deviation_of_pairs, format_of, pixels_outside, write_change
 from .grids import is_one_grid, placed
+from .shift import shift_between
 from .sides import (
     OF_ONE_BAND,
     Side,
@@ -241,7 +242,8 @@ def compare(
         √(σ_a² + σ_b²)), the share of pixels that differ by at most one, ``within`` (of normal errors 68 %), and by more
         than 1.96, ``significant`` (5 %), and, with a threshold, how many pixels of a are ``below`` and ``above`` b by
         more (where deviations are known, also by more than 1.96 of them), and their ``below_hectares`` and
-        ``above_hectares``, None without a place on a map; ``only_a``, ``only_b``: names without a partner; ``rmse``
+        ``above_hectares``, None without a place on a map; of runs of two scenes ``shift``, by how many lines and samples a
+        is shifted against b, None where that is below 0.3 or not clear; ``only_a``, ``only_b``: names without a partner; ``rmse``
         and ``sre`` (signal to
         reconstruction error, dB; None where there is no error) over all pairs; ``certified``: pixels certified in a and
         in b, None if not known.
@@ -309,6 +311,13 @@ def compare(
         same = "place" if is_placed else "line and sample"
         log.warning(f"{other.path}: is of another scene than {one.path}; pixels of the same {same} are compared")
     found, pairs = comparison(one, other)
+    if None not in scenes and scenes[0] != scenes[1] and found["averaged"] is None:
+        found["shift"] = shift = shift_between(one, other, pairs)
+        if shift is not None:
+            log.warning(
+                f"{one.path}: is shifted against {other.path} by {shift[0]:.1f} lines and {shift[1]:.1f} samples; edges "
+                "pass for changes: register the scenes first"
+            )
     for side, values in zip((one, other), found["values"].values()):
         warn_of_values(side, *values)
     if threshold is not None:

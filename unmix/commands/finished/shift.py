@@ -1,0 +1,97 @@
+"""Estimate by how much one map is shifted against another: edges of what did not change pass for changes then."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .blocks import both_of
+from .sides import Side
+
+# Least side of a map that shows a shift, and the longest that is looked at; the least shift that is said, in pixels and
+# in its standard errors; and the largest that is searched.
+LEAST_SIDE, LONGEST_SIDE = 16, 512
+LEAST_SHIFT, ERRORS, LARGEST_SHIFT = 0.3, 5.0, 16
+# Steps of the search within a pixel.
+STEPS = 6
+# Condition above which edges run in one direction alone.
+WORST_CONDITION = 1e4
+# Deviations of differences beyond which a pixel changed; the median size of a normal number.
+MOST_DEVIATIONS, MIDDLE = 3.0, 0.6745
+
+
+def shift_of(a: np.ndarray, b: np.ndarray) -> tuple[float, float] | None:
+    """Return by how many lines and samples a map (n, m) is shifted against another, None where that is not clear."""
+    # By the phase of their spectra to a pixel (Kuglin and Hines 1975), then by least squares on the gradient of both
+    # (Lucas and Kanade 1981). NaN stands for no value.
+    if min(a.shape) < LEAST_SIDE:
+        return None
+    a, b = (smooth(np.where(np.isfinite(one), one, np.nanmedian(one))) for one in (a, b))
+    found = (shift_from(whole, a, b) for whole in (nearest_of(a, b), (0, 0)))
+    return next(filter(None, found), None)
+
+
+def shift_from(whole: tuple[int, int], a: np.ndarray, b: np.ndarray) -> tuple[float, float] | None:
+    """Return the shift near one of whole pixels, None where there is none, or none that is clear."""
+    shift, error = np.array(whole, float), np.inf
+    for _ in range(STEPS):
+        moved = moved_by(b, shift)
+        edge = int(np.ceil(np.abs(shift).max())) + 2
+        inner = (slice(edge, -edge),) * 2
+        if edge > LARGEST_SHIFT + 2 or min(a[inner].shape) < LEAST_SIDE // 2:
+            return None
+        slopes = np.stack([one[inner].ravel() for one in np.gradient((a + moved) / 2)])
+        off = (a - moved)[inner].ravel()
+        off -= np.median(off)
+        # Not what changed on the ground, most of which is beyond the noise.
+        same = np.abs(off) <= MOST_DEVIATIONS * np.median(np.abs(off)) / MIDDLE
+        slopes, off = slopes[:, same], off[same]
+        matrix = slopes @ slopes.T
+        if not 0 < np.linalg.cond(matrix) < WORST_CONDITION:
+            return None
+        step = -np.linalg.solve(matrix, slopes @ off)
+        shift += step
+        # Smoothed pixels are not independent: nine of them count as one.
+        left = np.square(off + slopes.T @ step).mean() * 9
+        error = float(np.sqrt(left * np.linalg.inv(matrix).diagonal().max()))
+    size = float(np.hypot(*shift))
+    is_clear = size > max(LEAST_SHIFT, ERRORS * error) and np.abs(shift - whole).max() < 2
+    return (float(shift[0]), float(shift[1])) if is_clear else None
+
+
+def shift_between(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
+    """Return the `shift_of` the middle of two compared maps, of the pair that varies most."""
+    lines, samples = (
+        slice(max(0, (size - LONGEST_SIDE) // 2), min(size, (size + LONGEST_SIDE) // 2)) for size in one.size
+    )
+    A, B, in_a, in_b = both_of(one, other, lines)
+    A, B = (np.where(there[..., None], all_of, np.nan)[:, samples] for all_of, there in ((A, in_a), (B, in_b)))
+    if not pairs or not all(np.isfinite(part).any() for part in (A, B)):
+        return None
+    i, j = max(pairs, key=lambda pair: float(np.nanvar(B[..., pair[1]])))
+    return shift_of(A[..., i], B[..., j])
+
+
+def smooth(a: np.ndarray) -> np.ndarray:
+    """Return the means of 3 x 3 neighbours of a map."""
+    for _ in range(2):
+        wide = np.pad(a, ((1, 1), (0, 0)), mode="edge")
+        a = ((wide[:-2] + wide[1:-1] + wide[2:]) / 3).T
+    return a
+
+
+def nearest_of(a: np.ndarray, b: np.ndarray) -> tuple[int, int]:
+    """Return the shift in whole pixels."""
+    window = np.outer(*(np.hanning(size) for size in a.shape))
+    spectra = [np.fft.rfft2((one - one.mean()) * window) for one in (a, b)]
+    product = spectra[0] * spectra[1].conj()
+    peaks = np.fft.irfft2(product / np.maximum(np.abs(product), np.finfo(float).tiny), a.shape)
+    rows, columns = (np.fft.fftfreq(size, 1 / size).astype(int) for size in a.shape)
+    near = (np.abs(rows) <= LARGEST_SHIFT)[:, None] & (np.abs(columns) <= LARGEST_SHIFT)
+    line, sample = np.unravel_index(np.where(near, peaks, -np.inf).argmax(), a.shape)
+    return int(rows[line]), int(columns[sample])
+
+
+def moved_by(b: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Return a map moved by lines and samples, by the phase of its spectrum; its edges are those of the other side."""
+    down, across = np.fft.fftfreq(b.shape[0])[:, None] * shift[0], np.fft.rfftfreq(b.shape[1]) * shift[1]
+    return np.fft.irfft2(np.fft.rfft2(b) * np.exp(-2j * np.pi * (down + across)), b.shape)
