@@ -5,7 +5,7 @@ import pytest
 from conftest import write_cube
 
 import unmix
-from unmix.endmembers.held_out import errors_of, held_out
+from unmix.endmembers.held_out import errors_of_block, held_out
 
 
 def table(seed):
@@ -32,7 +32,7 @@ def test_errors_are_those_of_the_pseudo_inverse():
     Y, _ = table(3)
     rows, columns = (np.random.default_rng(4).random(size) < 0.4 for size in Y.shape)
     U, values, V = np.linalg.svd(Y[np.ix_(~rows, ~columns)], full_matrices=False)
-    for k, found in enumerate(errors_of(Y, rows, columns, 5), 1):
+    for k, found in enumerate(errors_of_block(Y, rows, columns, 5), 1):
         inverse = np.linalg.pinv((U[:, :k] * values[:k]) @ V[:k])
         rest = Y[np.ix_(rows, columns)] - Y[np.ix_(rows, ~columns)] @ inverse @ Y[np.ix_(~rows, columns)]
         np.testing.assert_allclose(found, np.square(rest).sum(), rtol=1e-8)

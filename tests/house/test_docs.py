@@ -16,7 +16,12 @@ import unmix
 from unmix.devices import simulated
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*sorted((ROOT / "docs").glob("tutorial*.md")), ROOT / "docs/nnls.md", ROOT / "docs/recipes.md"]
+PAGES = [
+    *sorted((ROOT / "docs").glob("tutorial*.md")),
+    ROOT / "docs/nnls.md",
+    ROOT / "docs/recipes.md",
+    ROOT / "docs/right.md",
+]
 # Pages that take half a minute each, of commands that other tests run.
 LONG = ("tutorial-emit", "tutorial-endmembers")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -373,7 +373,7 @@ FEATURES = {
     "at_most": set(),
     "monte_carlo": set(),
     "missing": set(),
-    "uncertainty": set(),
+    "uncertainty": {"scipy"},
     "ranges": {"scipy"},
     "grains": set(),
     "images": {"scipy"},
@@ -387,7 +387,7 @@ FEATURES = {
     "cluster": {"dask", "distributed"},
     "xarray": {"xarray"},
     "zonal": {"exactextract", "shapely"},
-    "series": set(),
+    "series": {"scipy"},
     "plots": {"rasterio"},
 }
 OF_EVERY_FEATURE = {"click", "numpy", "unmix", "unmix_cli"}

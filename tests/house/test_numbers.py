@@ -180,7 +180,7 @@ NUMBERS = [
     ),
     ("{} (`cone` + `hysime-spatial`) + {} log m + {}, rounded", "endmembers.counts", "PER_DIMENSION PER_MISFIT MORE"),
     ("to the cone, at least {}.", "endmembers.counts", "LEAST_MISFIT"),
-    ("within a factor of {}, else the smaller", "endmembers.counts", "AGREE"),
+    ("within a factor of {}, else with the smaller", "endmembers.counts", "AGREE"),
     ("At most {}, never more than bands", "endmembers.extraction", "MOST_ENDMEMBERS_COUNTED"),
     ("above {} endmembers also from VCA's with {} seeds", "endmembers.nfindr", "ONE_START RESTARTS", in_words),
     ("nearly so for {}, less", "endmembers.sisal", "OUTSIDE"),

@@ -764,7 +764,7 @@ def test_where_nothing_changed_one_in_twenty_seems_to(tmp_path):
     changed = unmix.compare(tmp_path / "c", tmp_path / "b")["pairs"]
     assert changed[0]["significant"] > 0.12 and changed[2]["significant"] < 0.06
     out, _ = command("compare", tmp_path / "a", tmp_path / "b")
-    assert "changed (5 %)" in out and "within σ (68 %)" in out
+    assert "beyond 1.96 σ (5 %)" in out and "within σ (68 %)" in out
 
 
 @pytest.mark.parametrize("moved", [(0, 0), (1, 0), (0, -2), (1.5, 0.5)])

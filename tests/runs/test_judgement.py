@@ -163,7 +163,7 @@ NEVER_TOGETHER = [
     ("both sides of 0", "costs much of it"),
     ("both sides of 0", "the fit is poor"),
     ("times as bright as the others", "nearly collinear"),
-    ("have no standard deviations", "right to 5 % in 100 %"),
+    ("have no standard deviations", "just so in 100 %"),
     ("the fit is poor", "explain the pixels well"),
     ("explain the pixels well</strong>", "are fitted poorly"),
     ('class="verdict poor"', "explain the pixels well</strong>"),

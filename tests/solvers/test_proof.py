@@ -460,7 +460,7 @@ def test_a_run_says_how_good_its_model_is(tmp_path, what):
     assert relative["median"] == pytest.approx(np.median(left), rel=0.05)
     assert relative["maximum"] == pytest.approx(left.max(), rel=1e-4)
     rmse = np.sqrt(np.square(Y - a.transpose(0, 2, 1) @ change(E).T).mean(axis=2)).mean()
-    assert report["fit"]["mean_rmse"] == pytest.approx(rmse, rel=1e-4) and f", mean RMSE {rmse:.3g}; " in told
+    assert report["fit"]["mean_rmse"] == pytest.approx(rmse, rel=1e-4) and f", mean RMSE {rmse:.3g}, " in told
     for j, one in enumerate(report["abundances"]):
         assert one["mean"] == pytest.approx(a[:, j].mean()) and one["maximum"] == pytest.approx(a[:, j].max())
         assert one["share_above_1_percent"] == np.mean(a[:, j] > 0.01)

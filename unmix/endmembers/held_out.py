@@ -25,12 +25,12 @@ def held_out(Y: np.ndarray) -> int:
         rows, columns = (random.permutation(size) % PARTS for size in Y.shape)
         for row in range(PARTS):
             for column in range(PARTS):
-                errors += errors_of(Y, rows == row, columns == column, most)
+                errors += errors_of_block(Y, rows == row, columns == column, most)
     gains = errors[:-1] >= LEAST_GAIN * errors[1:]
     return 1 + int(np.flatnonzero(gains).max(initial=-1)) + 1
 
 
-def errors_of(Y: np.ndarray, rows: np.ndarray, columns: np.ndarray, most: int) -> np.ndarray:
+def errors_of_block(Y: np.ndarray, rows: np.ndarray, columns: np.ndarray, most: int) -> np.ndarray:
     """Return the squared errors (most,) of a block of Y, predicted by 1, 2, … components of the rest."""
     U, values, V = np.linalg.svd(Y[np.ix_(~rows, ~columns)], full_matrices=False)
     left, right = Y[np.ix_(rows, ~columns)] @ V.T, U.T @ Y[np.ix_(~rows, columns)]

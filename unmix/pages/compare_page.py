@@ -27,7 +27,7 @@ NUMBERS = (
     ("sample", "sample", "{}"),
     ("B in range of A", "inside", "{:.1%}"),
     ("within σ (68 %)", "within", "{:.1%}"),
-    ("changed (5 %)", "significant", "{:.1%}"),
+    ("beyond 1.96 σ (5 %)", "significant", "{:.1%}"),
 )
 # Numbers that say how far a map is from the truth, and nothing of a change.
 OF_TRUTH = ("r2", "slope")

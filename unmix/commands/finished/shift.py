@@ -26,7 +26,7 @@ def shift_of(a: np.ndarray, b: np.ndarray) -> tuple[float, float] | None:
     if min(a.shape) < LEAST_SIDE:
         return None
     a, b = (smooth(np.where(np.isfinite(one), one, np.nanmedian(one))) for one in (a, b))
-    found = (shift_from(whole, a, b) for whole in (nearest_of(a, b), (0, 0)))
+    found = (shift_from(whole, a, b) for whole in (whole_shift(a, b), (0, 0)))
     return next(filter(None, found), None)
 
 
@@ -34,7 +34,7 @@ def shift_from(whole: tuple[int, int], a: np.ndarray, b: np.ndarray) -> tuple[fl
     """Return the shift near one of whole pixels, None where there is none, or none that is clear."""
     shift, error = np.array(whole, float), np.inf
     for _ in range(STEPS):
-        moved = moved_by(b, shift)
+        moved = rolled(b, shift)
         edge = int(np.ceil(np.abs(shift).max())) + 2
         inner = (slice(edge, -edge),) * 2
         if edge > LARGEST_SHIFT + 2 or min(a[inner].shape) < LEAST_SIDE // 2:
@@ -79,7 +79,7 @@ def smooth(a: np.ndarray) -> np.ndarray:
     return a
 
 
-def nearest_of(a: np.ndarray, b: np.ndarray) -> tuple[int, int]:
+def whole_shift(a: np.ndarray, b: np.ndarray) -> tuple[int, int]:
     """Return the shift in whole pixels."""
     window = np.outer(*(np.hanning(size) for size in a.shape))
     spectra = [np.fft.rfft2((one - one.mean()) * window) for one in (a, b)]
@@ -91,7 +91,7 @@ def nearest_of(a: np.ndarray, b: np.ndarray) -> tuple[int, int]:
     return int(rows[line]), int(columns[sample])
 
 
-def moved_by(b: np.ndarray, shift: np.ndarray) -> np.ndarray:
+def rolled(b: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """Return a map moved by lines and samples, by the phase of its spectrum; its edges are those of the other side."""
     down, across = np.fft.fftfreq(b.shape[0])[:, None] * shift[0], np.fft.rfftfreq(b.shape[1]) * shift[1]
     return np.fft.irfft2(np.fft.rfft2(b) * np.exp(-2j * np.pi * (down + across)), b.shape)

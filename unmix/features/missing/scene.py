@@ -52,6 +52,8 @@ LEAST_PART, RAREST_PART, LEAST_CONTRAST, MOST_LEFT, LEAST_SHARE = 0.02, 0.005, 2
 # of the pixels hold, 49 have a direction with 5 to 84 % of the pixels among the first five, 40 as the first; of the
 # same scenes with all materials none has more than 3 %, of 53 others three have 4 to 6 %.
 SHARED_PART, LEAST_OF_NOISE, MOST_DIRECTIONS = 0.05, 2.0, 5
+# Up to this many times the misfit of other pixels, a candidate leaves nothing.
+MOST_OF_OTHERS = 1.5
 # Smaller misfits are not reported, unless they are this many times those of the other pixels.
 LEAST_MISFIT, LEAST_OF_OTHERS = 0.01, 5.0
 # Candidates whose median misfits differ by less are equal.
@@ -105,9 +107,15 @@ def common_direction(left: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, n
 
 
 def candidates_for(
-    look: Look, worst: np.ndarray, direction: np.ndarray, misfit: float, library: Endmembers, threads: int | None
+    look: Look,
+    worst: np.ndarray,
+    direction: np.ndarray,
+    misfit: float,
+    whole: float,
+    library: Endmembers,
+    threads: int | None,
 ) -> list[MissingCandidate]:
-    """Return the spectra of a library that explain the worst pixels, the most likely first."""
+    """Return the spectra of a library that explain the worst pixels, wholly up to a misfit; the most likely first."""
     sizes = np.linalg.norm(library.matrix, axis=0)
     known = np.flatnonzero((sizes > 1e-100) & (sizes < 1e100))
     C = library.matrix[:, known] / sizes[known]
@@ -124,7 +132,9 @@ def candidates_for(
     least = min((one.misfit for one in found), default=0.0)
     equal = sorted((one for one in found if one.misfit <= MOST_RATIO_OF_EQUAL * least), key=lambda one: -one.share)
     others = sorted((one for one in found if one.misfit > MOST_RATIO_OF_EQUAL * least), key=lambda one: one.misfit)
-    if not equal or equal[0].misfit > MOST_LEFT * misfit or equal[0].share < LEAST_SHARE:
+    # A small part of these pixels is enough where nothing is left but what others have.
+    is_all = least <= whole
+    if not equal or equal[0].misfit > MOST_LEFT * misfit or (equal[0].share < LEAST_SHARE and not is_all):
         return []
     return [one for one in equal + others if one.misfit <= MOST_LEFT * misfit][:MOST_NAMED]
 
@@ -146,11 +156,14 @@ def what_is_missing(
     misfit = float(np.median(left))
     of_others = np.linalg.norm(look.left[order[count:]], axis=1)
     usual = float(np.median(of_others)) if len(of_others) else 0.0
-    if misfit < LEAST_MISFIT and misfit < LEAST_OF_OTHERS * usual:
+    if misfit < LEAST_MISFIT and misfit < LEAST_OF_OTHERS * (usual or misfit):
         return None
     # Spectra that may be named are read only where there is something to name.
     searched = libraries()
-    found = [one for library in searched for one in candidates_for(look, worst, direction, misfit, library, threads)]
+    whole = MOST_OF_OTHERS * usual if count >= SHARED_PART * N else 0.0
+    found = [
+        one for library in searched for one in candidates_for(look, worst, direction, misfit, whole, library, threads)
+    ]
     of_noise = float(np.median(look.noise[worst])) * np.sqrt(len(look.unit))
     is_clear = misfit > max(float(POOR), LEAST_OF_NOISE * of_noise) and clear > LEAST_CONTRAST
     if not found and count < SHARED_PART * N and not is_clear:

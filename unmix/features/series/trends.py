@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from ...commands.finished.blocks import plan_of
 from ...commands.finished.change import format_of, write_map
@@ -124,6 +123,8 @@ class Rows:
             self.there[k] += some.sum(axis=(1, 2, 3)).astype(int)
         change, error = slopes(Y, there, years)
         self.total += np.nansum(change, axis=(0, 1))
+        from scipy.special import stdtrit
+
         limit = error * stdtrit(np.maximum(1, there.sum(axis=0) - 2), 1 - CHANCE / 2)
         kinds = np.isfinite(change), change < -limit, change > limit
         self.counts += np.stack([kind.sum(axis=(0, 1)) for kind in kinds])

@@ -82,7 +82,7 @@ def products_with(rows: Any, variances: Any, out: Any) -> None:
 
 
 @compiled
-def leave_out(A: Any, sigma: Any, C: Any, left: Any, out: Any) -> None:
+def without_unsure(A: Any, sigma: Any, C: Any, left: Any, out: Any) -> None:
     """Write to ``out`` (N, k) the abundances A of a support without those below `UNSURE` deviations ``sigma``."""
     # C (1 or N, k, k) is their covariance for noise of 1, ``left`` (k + 1, k) scratch. One after the other is held at 0,
     # which moves the others by their regression on it. A pixel whose abundances all are unsure stays.
@@ -293,7 +293,7 @@ class Uncertainty:
         if len(of.covariance):
             without = np.empty_like(support)
             own = np.ascontiguousarray(np.broadcast_to(own, support.shape))
-            leave_out(support, own, of.covariance, np.empty((len(columns) + 1, len(columns))), without)
+            without_unsure(support, own, of.covariance, np.empty((len(columns) + 1, len(columns))), without)
         if self.sums is not None:
             sigma = self.of_sums(of, noise, A, without)
         else:
@@ -308,7 +308,7 @@ class Uncertainty:
         k = len(of.columns)
         ends = np.cumsum([k * k, len(of.others), len(of.parts)])
         inside, outside, sums, shared = np.split(out, ends, axis=1)
-        C = inside.reshape(-1, k, k)
+        C = inside.reshape(len(out), k, k)
         sigma, scale = np.empty((len(out), self.E.shape[1])), np.sqrt(outside)
         sigma[:, of.columns] = np.sqrt(np.einsum("nkk->nk", C))
         sigma[:, of.others] = np.where(np.isinf(of.size), np.inf, scale / of.size)
@@ -322,7 +322,7 @@ class Uncertainty:
         )
 
     def of_sums(self, of: OfSupport, noise: np.ndarray, A: np.ndarray, without: np.ndarray) -> np.ndarray:
-        """Return the standard deviations of the sums by class, in the order of their bands; see `leave_out`."""
+        """Return the standard deviations of the sums by class, in the order of their bands; see `without_unsure`."""
         assert self.sums is not None
         variances = np.broadcast_to(of.variances, (len(A), of.variances.shape[1])).copy()
         sums, moved = np.zeros(variances.shape), np.zeros(variances.shape)
