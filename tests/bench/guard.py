@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -145,6 +146,16 @@ def is_slower(case: str, pair_times: list[tuple[float, float]]) -> bool:
     return min(ratio, new / old) > SLOWER
 
 
+def timed_in_turn(script: str, words: Sequence[str], other: str, pairs: int) -> dict[str, list[tuple[float, float]]]:
+    """Return the seconds of the other checkout and of this one by case, in turn."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for _ in range(pairs):
+        times = {one: times_of(script, one, *words) for one in (other, str(HERE))}
+        for case in times[other]:
+            found.setdefault(case, []).append((times[other][case], times[str(HERE)][case]))
+    return found
+
+
 def main(other: str, data: str, device: str, pairs: int, wanted: str) -> int:
     """Time both checkouts; return 1 where a case became slower."""
     slower: list[str] = []
@@ -153,21 +164,11 @@ def main(other: str, data: str, device: str, pairs: int, wanted: str) -> int:
         jobs = {"runs": (RUNS, (name, device)), "extracts": (EXTRACTS, (name,)), "starts": (STARTS, (name,))}
         jobs |= {"kernels": (KERNELS, (data, str(PIXELS_ON_GPU)))} if device != "cpu" else {}
         for script, words in (job for kind, job in jobs.items() if kind in wanted.split(",")):
-            found: dict[str, list[tuple[float, float]]] = {}
-
-            def add(count: int) -> None:
-                for _ in range(count):
-                    times = {one: times_of(script, one, *words) for one in (other, str(HERE))}
-                    for case in times[other]:
-                        found.setdefault(case, []).append((times[other][case], times[str(HERE)][case]))
-
-            add(1)
-            found.clear()  # the first one compiles
-            add(pairs)
+            timed_in_turn(script, words, other, 1)  # compiles
+            found = timed_in_turn(script, words, other, pairs)
             seems = [case for case, pair_times in found.items() if is_slower(case, pair_times)]
-            if seems:
-                add(pairs)
-                slower += [case for case in seems if is_slower(case, found[case])]
+            more = timed_in_turn(script, words, other, pairs) if seems else {}
+            slower += [case for case in seems if is_slower(case, found[case] + more[case])]
     print(f"slower: {', '.join(slower) or 'nothing'}")
     return int(bool(slower))
 
