@@ -9,7 +9,7 @@ from sources import statements
 ROOT = Path(__file__).parents[2]
 # The most statements of each room of the product; `core` are the files beside the rooms.
 ROOMS = {
-    "features": 8656,
+    "features": 8659,
     "solvers": 5176,
     "io": 5497,
     "endmembers": 3435,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 167,
     "core": 1081,
 }
-TESTS = 29_589
+TESTS = 29_599
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

@@ -185,6 +185,13 @@ def detect(
             else np.full(len(lengths), DEVIATIONS**2 / (DEVIATIONS**2 + rank - 1))
         )
         limits = usual if threshold is None else np.full(len(lengths), threshold)
+        # Pixels of the target alone have a score of 1.
+        for name, limit in zip(library.names, limits):
+            if limit >= 1:
+                log.warning(
+                    f"{scene.stem}: {name} is too near the background: its threshold, {limit:.3g}, is above 1, which "
+                    "pixels of it alone have; give `threshold`"
+                )
         above: list[list[Above]] = [[] for _ in limits]
         best = [(-np.inf, 0)] * len(library.names)  # the largest score of each, and the first pixel that has it
 
