@@ -160,8 +160,8 @@ def test_places_are_groups_that_touch(tmp_path, by, memory):
 @pytest.mark.parametrize("by", ["mf", "ace"])
 def test_a_threshold_that_no_pixel_reaches_is_said(tmp_path, by, caplog):
     """A target within the background's spread: six deviations are more than all of it."""
-    random, E, Y = mix(4, (30, 30), 20, 4, noise=0.02)
-    write_csv(tmp_path / "t.csv", np.column_stack([Y[5, 5] + 0.02, random.uniform(0.1, 0.9, 20) + 0.5]))
+    random, _, Y = mix(4, (30, 30), 20, 4, noise=0.02)
+    write_csv(tmp_path / "t.csv", np.column_stack([Y.mean(axis=(0, 1)) + 0.001, random.uniform(0.1, 0.9, 20) + 0.5]))
     found = unmix.detect(write_cube(tmp_path / "s.hdr", Y), tmp_path / "t.csv", detector=by, out_dir=tmp_path, scale=1)
     said = [record.getMessage() for record in caplog.records if "too near the background" in record.getMessage()]
     assert len(said) == sum(limit >= 1 for limit in found["thresholds"]) == (by == "mf")
