@@ -37,6 +37,8 @@ class ObjectServer:
         Whether If-Match and If-Unmodified-Since are honoured.
     before : callable, optional
         Called with the number of each GET before it is answered.
+    heads : bool
+        Whether HEAD is answered; else 405.
     ranges : bool
         Whether byte ranges are served; else every answer is the whole file.
     absent : int
@@ -63,6 +65,7 @@ class ObjectServer:
     bare_parts: bool = False
     conditions: bool = True
     before: Callable[[int], None] | None = None
+    heads: bool = True
     ranges: bool = True
     absent: int = 404
     outage: tuple[int, float] = (0, 0.0)
@@ -105,7 +108,10 @@ def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
             pass
 
         def do_HEAD(self) -> None:
-            self.answer(body=False)
+            if server.heads:
+                return self.answer(body=False)
+            server.requests.append((self.command, self.path, ""))
+            return self.empty(405)
 
         def do_GET(self) -> None:
             self.answer(body=True)

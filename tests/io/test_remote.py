@@ -275,6 +275,7 @@ WAYS = {
     "hides": {"absent": 403},
     "away": {"outage": (5, 4.0)},
     "no ranges": {"ranges": False},
+    "no HEAD": {"heads": False},  # as of addresses that are signed for GET alone
 }
 
 
