@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import scipy.ndimage
 from conftest import write_cube
 
 import unmix
 from unmix.endmembers.held_out import errors_of_block, held_out
+from unmix.endmembers.resampled import thinned
+from unmix.scene import open_scene
 
 
 def table(seed):
@@ -58,3 +61,32 @@ def test_a_table_is_never_its_number_of_pixels(tmp_path):
 )
 def test_public_tables(data, tmp_path, name, least, most):
     assert least <= len(unmix.run(data / f"{name}/{name}.hdr", out_dir=tmp_path)["endmembers"]["names"]) <= most
+
+
+@pytest.mark.parametrize("factor", [1.3, 2, 3])
+def test_interpolated_pixels_are_counted_apart(tmp_path, factor, caplog):
+    """Neighbours share noise there, and planes of it passed for materials: 40 for three."""
+    random = np.random.default_rng(5)
+    E = random.uniform(0.1, 0.9, (60, 3))
+    fields = np.stack([scipy.ndimage.gaussian_filter(random.standard_normal((60, 60)), 4) for _ in range(3)], axis=-1)
+    F = np.exp(30 * fields)
+    Y = F / F.sum(axis=2, keepdims=True) @ E.T + 0.01 * random.standard_normal((60, 60, 60))
+    with caplog.at_level("INFO", "unmix"):
+        assert unmix.extract(write_cube(tmp_path / "a.hdr", Y), count="auto").counted["auto"] == 3
+        assert "neighbours share noise" not in caplog.text
+        Z = scipy.ndimage.zoom(Y, (factor, factor, 1), order=1)
+        Z[5, 7:60] = np.nan
+        assert unmix.extract(write_cube(tmp_path / "b.hdr", Z), count="auto").counted["auto"] == 3
+        assert "neighbours share noise" in caplog.text
+
+
+def test_moments_of_thinned_pixels(tmp_path):
+    Y = np.random.default_rng(6).random((9, 11, 4))
+    Y[3, 4] = np.nan
+    found = thinned(open_scene(write_cube(tmp_path / "a.hdr", Y)), 2)
+    part = Y[::2, ::2].reshape(-1, 4)
+    assert found.pixels == len(part) and found.pairs == 25
+    np.testing.assert_allclose(found.mean, part.mean(axis=0))
+    np.testing.assert_allclose(found.covariance, np.cov(part.T, bias=True), atol=1e-15)
+    D = np.diff(Y[::2, ::2], axis=1).reshape(-1, 4)
+    np.testing.assert_allclose(found.differences, D.T @ D / 50)

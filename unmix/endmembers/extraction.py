@@ -18,8 +18,9 @@ from .counts import Counts
 from .nfindr import SEEDS, Simplex, nfindr, refined_vca
 from .passes import Passes, named, names_of, signal_of_all
 from .quality import quality_of
+from .resampled import step_of, thinned
 from .scan import Gpu
-from .statistics import Moments
+from .statistics import Moments, merged
 from .vca import vca
 
 if TYPE_CHECKING:
@@ -195,6 +196,12 @@ def described(
 
 def counts_of(passes: Passes, scene_moments: Moments, counts: Counts | None = None) -> Counts:
     """Count endmembers by all criteria from a sample of pixels; ``counts`` are the counts by moments, where known."""
+    step = max(step_of(scene, scene_moments) for scene in passes.scenes)
+    if step > 1:
+        scene_moments, counts = merged([thinned(scene, step) for scene in passes.scenes]), None
+        log.info(
+            f"{named(passes.scenes)}: neighbours share noise, as interpolated ones do: endmembers are counted in pixels {step} apart"
+        )
     counts = counts or Counts.of(scene_moments)
     if not counts.has_neighbours:
         Y = np.concatenate([sampled_spectra(scene, PIXELS_OF_TABLE)[0] for scene in passes.scenes])
