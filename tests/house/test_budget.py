@@ -12,7 +12,7 @@ ROOMS = {
     "features": 8659,
     "solvers": 5176,
     "io": 5505,
-    "endmembers": 3435,
+    "endmembers": 3469,
     "runs and outputs": 3282,
     "commands and cli": 4014,
     "arrays": 1559,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 167,
     "core": 1081,
 }
-TESTS = 29_603
+TESTS = 29_629
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

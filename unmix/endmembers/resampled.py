@@ -32,11 +32,11 @@ def step_of(scene: Scene, moments: Moments) -> int:
 def thinned(scene: Scene, step: int) -> Moments:
     """Return the moments of each ``step``-th pixel of each ``step``-th line."""
     lines = range(0, scene.cube.lines, step * max(1, scene.pixels // (step**2 * MOST_PIXELS)))
-    parts = [moments_of(*scene.read(line, slice(None, None, step))) for line in lines]
+    parts = [line_moments(*scene.read(line, slice(None, None, step))) for line in lines]
     return merged([part for part in parts if part.pixels] or parts[:1])
 
 
-def moments_of(Y: np.ndarray, masked: np.ndarray) -> Moments:
+def line_moments(Y: np.ndarray, masked: np.ndarray) -> Moments:
     """Return the moments of a line's pixels (n, L), of which some are masked (n,)."""
     both = ~(masked[1:] | masked[:-1])
     D, Y = (Y[1:] - Y[:-1])[both], Y[~masked]
