@@ -18,7 +18,7 @@ from .counts import Counts
 from .nfindr import SEEDS, Simplex, nfindr, refined_vca
 from .passes import Passes, named, names_of, signal_of_all
 from .quality import quality_of
-from .resampled import step_of, thinned
+from .resampled import step_apart, thinned
 from .scan import Gpu
 from .statistics import Moments, merged
 from .vca import vca
@@ -196,7 +196,7 @@ def described(
 
 def counts_of(passes: Passes, scene_moments: Moments, counts: Counts | None = None) -> Counts:
     """Count endmembers by all criteria from a sample of pixels; ``counts`` are the counts by moments, where known."""
-    step = max(step_of(scene, scene_moments) for scene in passes.scenes)
+    step = max(step_apart(scene, scene_moments) for scene in passes.scenes)
     if step > 1:
         scene_moments, counts = merged([thinned(scene, step) for scene in passes.scenes]), None
         log.info(

@@ -13,7 +13,7 @@ SHARED, LINES, FARTHEST = 0.25, 24, 4
 MOST_PIXELS = 40_000
 
 
-def step_of(scene: Scene, moments: Moments) -> int:
+def step_apart(scene: Scene, moments: Moments) -> int:
     """Return the least distance of pixels in a line whose noise is not shared."""
     V, lines = moments.axes[1], scene.cube.lines
     V = V[:, : len(V) // 2]
