@@ -53,7 +53,7 @@ def test_words_of_a_run_by_command_line_are_options(tmp_path):
     Y = Y * random.uniform(0.5, 1.5, (9, 9, 1))
     path = write_cube(tmp_path / "s.hdr", (Y + 0.02 * random.standard_normal(Y.shape)).astype(np.float32))
     write_csv(tmp_path / "e.csv", E)
-    for words, named in ((("--method", "fcls"), "nnls with --normalize sum"), ((), "--by class with --monte-carlo")):
+    for words, named in ((("--method", "fcls"), "nnls with --normalize sum"), ((), "try --names")):
         command("run", path, "-e", tmp_path / "e.csv", "--uncertainty", "--device", "cpu", "--overwrite", *words)
         record, page = (tmp_path / "s_run.json").read_text(), unmix.report(tmp_path / "s").read_text()
         said = json.dumps([json.loads(record)[key] for key in ("warnings", "uncertainty")])

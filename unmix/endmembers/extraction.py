@@ -18,7 +18,6 @@ from .counts import Counts
 from .nfindr import SEEDS, Simplex, nfindr, refined_vca
 from .passes import Passes, named, names_of, signal_of_all
 from .quality import quality_of
-from .resampled import step_apart, thinned
 from .scan import Gpu
 from .statistics import Moments, merged
 from .vca import vca
@@ -64,6 +63,7 @@ MOST_ENDMEMBERS_COUNTED = 30
 # Most pixels of a scene that are looked at as a table.
 PIXELS_OF_TABLE = 512
 held_out = later(__package__, "held_out:held_out")
+step_apart, thinned = later(__package__, "resampled:step_apart"), later(__package__, "resampled:thinned")
 
 
 class Begun(NamedTuple):

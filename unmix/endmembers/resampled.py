@@ -17,10 +17,13 @@ def step_apart(scene: Scene, moments: Moments) -> int:
     """Return the least distance of pixels in a line whose noise is not shared."""
     V, lines = moments.axes[1], scene.cube.lines
     V = V[:, : len(V) // 2]
-    if not V.size or scene.cube.samples < 2 * FARTHEST:
+    if not V.size or scene.cube.samples < 2 * FARTHEST or not np.isfinite(V).all():
         return 1
-    read = [scene.read(line) for line in range(0, lines, max(1, lines // LINES))]
-    rows = [np.where(masked[:, None], np.nan, (Y - moments.mean) @ V) for Y, masked in read]
+    rows = []
+    for line in range(0, lines, max(1, lines // LINES)):
+        Y, masked = scene.read(line)
+        masked |= ~np.isfinite(Y).all(axis=1)
+        rows.append(np.where(masked[:, None], np.nan, np.where(masked[:, None], 0.0, Y - moments.mean) @ V))
     for step in range(1, FARTHEST):
         pairs = [(row[step:], row[:-step]) for row in rows]
         shared = sum(np.nansum(a * b) for a, b in pairs)

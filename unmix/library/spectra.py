@@ -229,8 +229,8 @@ def without_fill(matrix: np.ndarray, path: Path) -> np.ndarray:
     if not (found | high).any():
         return matrix
     rest = np.where(found | high | ~finite, 0.0, matrix)
-    alone = found & (-matrix > np.maximum(FAR_BELOW * -rest.min(axis=0), SHARE_OF_LARGEST * rest.max(axis=0)))
-    alone |= high & (matrix > FAR_ABOVE * rest.max(axis=0))
+    below = np.maximum(-rest.min(axis=0), rest.max(axis=0) * (SHARE_OF_LARGEST / FAR_BELOW))
+    alone = (found & (-matrix / FAR_BELOW > below)) | (high & (matrix / FAR_ABOVE > rest.max(axis=0)))
     if alone.any():
         log.warning(
             f"{path}: {alone.sum()} values such as {matrix[alone][0]:g} stand far from the rest of their spectra: no "

@@ -44,6 +44,7 @@ class Misfit(NamedTuple):
         return numbers | {"is_noise": self.is_noise, "said": said}
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of values near the largest
 def misfit_beside_noise(
     left: np.ndarray, p: int, places: tuple[np.ndarray, np.ndarray], rmse: np.ndarray | None, lengths: np.ndarray
 ) -> Misfit | None:
@@ -51,7 +52,7 @@ def misfit_beside_noise(
     # ``left`` (N, L) are residuals by p endmembers without constraints, ``rmse`` (N,) those of the run, or None for the
     # same; ``places`` their lines and samples, in order; ``lengths`` |y| (N,).
     L = left.shape[1]
-    first = np.flatnonzero((np.diff(places[0]) == 0) & (np.diff(places[1]) == 1))
+    L, first = left.shape[1], np.flatnonzero((np.diff(places[0]) == 0) & (np.diff(places[1]) == 1))
     if len(first) < FEWEST_PAIRS or L - p < FEWEST_FREE:
         return None
     # Noise makes sums and differences of neighbours equally large; what they share is in the sums alone.
@@ -67,8 +68,7 @@ def misfit_beside_noise(
     shares = float(np.mean(sums + 2 * prices > limit)), float(np.mean(apart > limit))
     is_certain = shares[0] - shares[1] > DEVIATIONS * (sum(shares) / len(first)) ** 0.5
     over = float(np.median((sums + apart) / 2 + prices)) / middle
-    noise = middle / (L - p)
-    poor = squares > POOR**2 * np.square(lengths)
+    noise, poor = middle / (L - p), squares > POOR**2 * np.square(lengths)
     faint = poor & (squares <= FAINT**2 * noise * L)
     both = faint[first] & faint[first + 1]
     is_shared = both.any() and np.median(sums[both]) > (2 * EXPLAINED**2 - 1) * np.median(apart[both])
