@@ -124,7 +124,7 @@ def fit_in_words(fit: dict[str, float], share: float, beside: dict[str, Any] | N
     if beside is not None:
         word = "well, to within their noise" if beside["is_noise"] else f"{word}: the misfit is {beside['said']}"
     return (
-        f"<strong>The endmembers explain the pixels {word}</strong>: of the spectrum of the median pixel they leave "
+        f"<strong>The endmembers explain the pixels {word}</strong>. Of the spectrum of the median pixel they leave "
         f"{percent(median)} "
         f"(relative RMSE), of one pixel in twenty more than {percent(fit['percentile_95'])}, of the worst "
         f"{percent(fit['maximum'])}."

@@ -38,7 +38,7 @@ class Misfit(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for ``run.json``."""
-        shared = f", above it with a neighbour's in {in_percent(self.above)} of the pixels"
+        shared = f"; in {in_percent(self.above)} of the pixels it is above the noise, and a neighbour shares it"
         said = f"{self.over_noise:.2f} times the noise{shared if self.above > MOST_ABOVE else ''}"
         numbers = {name: float(f"{getattr(self, name):.5g}") for name in ("noise", "over_noise", "above")}
         return numbers | {"is_noise": self.is_noise, "said": said}
