@@ -166,8 +166,8 @@ class Counts:
         plain, edges, spatial = self.by["hysime"] or 1, self.edges, self.by["hysime-spatial"]
         if plane is not None and (held_out is None or plane <= MOST_OF_HELD_OUT * held_out):
             # Of resampled pixels the noise that neighbours do not share is too small, for a plane most of all.
-            alone = spatial is not None and agree(plain, spatial) and not agree(plane, max(plain, spatial))
-            return max(plain, spatial) if alone and spatial is not None and plane > spatial else plane
+            others = max(plain, spatial) if spatial is not None and agree(plain, spatial) else plane
+            return others if plane > AGREE * others else plane
         if held_out is not None and (spatial is None or self.by["mnf"] is None):
             return held_out
         if spatial is None:

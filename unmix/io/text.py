@@ -21,7 +21,7 @@ GROUPED = {sign: re.compile(rf"[-+]?[1-9]\d{{0,2}}([{sign}]\d{{3}})+") for sign 
 # Thousands grouped by a blank or an apostrophe, which are never decimal signs.
 BLANKS = " \u00a0\u2009\u202f'\u2019"
 BY_BLANKS = re.compile(rf"[-+]?[1-9]\d{{0,2}}([{BLANKS}]\d{{3}})+([.,]\d+)?")
-# What a row, its cells joined by NUL, has where a sign in it has to be settled, by the signs that are in doubt.
+# By the signs in doubt: a pattern that a row, its cells joined by NUL, holds if one of these signs has to be settled.
 UNSETTLED = {
     ",": re.compile(rf",|\d[{BLANKS}]\d"),
     ",.": re.compile(rf",|\d[{BLANKS}]\d|(?:^|\0)[-+]?[1-9]\d{{0,2}}(?:\.\d{{3}})+(?:\0|$)"),

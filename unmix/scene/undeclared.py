@@ -152,18 +152,15 @@ def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> Sha
     if p + 2 > L or p > MOST_SPECTRA or not known.any() or not 0 < unit < np.inf:
         return None
     E, Y, sizes = E / unit, Y[known], sizes[known]
-    free = E[:, E.any(axis=0)]  # without shade
     # One constant serves all pixels, where a free sum of abundances has a factor for each.
     constants, last = np.stack([np.ones(L), -np.ones(L)], axis=1), WEIGHT * np.sqrt(L)
     held = np.vstack([E, np.full(p, last)])
     held_beside = np.column_stack([held, np.vstack([constants, np.zeros((1, 2))])])
 
-    def misfit(pixels: np.ndarray, has_sum: bool) -> float:
-        """Return the median relative RMSE of pixels, whose sizes are those of Y."""
-        answers = np.array([nnls(held, np.append(y, last))[0] if has_sum else nnls(free, y)[0] for y in pixels])
-        return float(
-            np.median(np.sqrt(np.square(pixels - answers @ (E if has_sum else free).T).mean(axis=1)) * whole / sizes)
-        )
+    def misfit(pixels: np.ndarray) -> float:
+        """Return the median relative RMSE of pixels, whose sizes are those of Y, by sums of one."""
+        answers = np.array([nnls(held, np.append(y, last))[0] for y in pixels])
+        return float(np.median(np.sqrt(np.square(pixels - answers @ E.T).mean(axis=1)) * whole / sizes))
 
     try:
         whole = unit
@@ -175,8 +172,8 @@ def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> Sha
         pixels = Y / whole
         beside = np.array([nnls(held_beside, np.append(y, last))[0][p:] for y in pixels])
         constant = float(np.median(beside[:, 0] - beside[:, 1]))
-        found = SharedConstant(whole / unit, constant * whole, misfit(pixels, True), misfit(pixels - constant, True))
-        explains = found.left <= min(MOST_LEFT * found.median, NOT_WORSE * misfit(pixels, False))
+        found = SharedConstant(whole / unit, constant * whole, misfit(pixels), misfit(pixels - constant))
+        explains = found.left <= min(MOST_LEFT * found.median, NOT_WORSE * misfit_of_any(pixels, E))
     except RuntimeError:  # it does not converge
         return None
     return found if explains else None

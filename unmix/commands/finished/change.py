@@ -25,7 +25,7 @@ PAGES = (".html", ".htm")
 MAP = "change"  # names the work file
 # Deviations beyond which 5 % of normal errors are.
 SIGNIFICANT = 1.96
-# What reads numbers of each pair in some lines.
+# A function of lines that returns numbers of each pair.
 ReadsPairs = Callable[[slice], np.ndarray]
 
 

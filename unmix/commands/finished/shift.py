@@ -25,16 +25,20 @@ def shift_of(a: np.ndarray, b: np.ndarray) -> tuple[float, float] | None:
     # (Lucas and Kanade 1981). NaN stands for no value.
     if min(a.shape) < LEAST_SIDE:
         return None
-    a, b = (smooth(np.where(np.isfinite(one), one, np.nanmedian(one))) for one in (a, b))
+    from scipy.ndimage import uniform_filter
+
+    a, b = (uniform_filter(np.where(np.isfinite(one), one, np.nanmedian(one)), 3, mode="nearest") for one in (a, b))
     found = (shift_from(whole, a, b) for whole in (whole_shift(a, b), (0, 0)))
     return next(filter(None, found), None)
 
 
 def shift_from(whole: tuple[int, int], a: np.ndarray, b: np.ndarray) -> tuple[float, float] | None:
-    """Return the shift near one of whole pixels, None where there is none, or none that is clear."""
-    shift, error = np.array(whole, float), np.inf
+    """Return the shift near one of whole pixels; None unless it is clear."""
+    from scipy.ndimage import fourier_shift
+
+    shift, error, spectrum = np.array(whole, float), np.inf, np.fft.rfft2(b)
     for _ in range(STEPS):
-        moved = rolled(b, shift)
+        moved: np.ndarray = np.fft.irfft2(fourier_shift(spectrum, shift, b.shape[1]), b.shape)
         edge = int(np.ceil(np.abs(shift).max())) + 2
         inner = (slice(edge, -edge),) * 2
         if edge > LARGEST_SHIFT + 2 or min(a[inner].shape) < LEAST_SIDE // 2:
@@ -71,14 +75,6 @@ def shift_between(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> t
     return shift_of(A[..., i], B[..., j])
 
 
-def smooth(a: np.ndarray) -> np.ndarray:
-    """Return the means of 3 x 3 neighbours of a map."""
-    for _ in range(2):
-        wide = np.pad(a, ((1, 1), (0, 0)), mode="edge")
-        a = ((wide[:-2] + wide[1:-1] + wide[2:]) / 3).T
-    return a
-
-
 def whole_shift(a: np.ndarray, b: np.ndarray) -> tuple[int, int]:
     """Return the shift in whole pixels."""
     window = np.outer(*(np.hanning(size) for size in a.shape))
@@ -89,9 +85,3 @@ def whole_shift(a: np.ndarray, b: np.ndarray) -> tuple[int, int]:
     near = (np.abs(rows) <= LARGEST_SHIFT)[:, None] & (np.abs(columns) <= LARGEST_SHIFT)
     line, sample = np.unravel_index(np.where(near, peaks, -np.inf).argmax(), a.shape)
     return int(rows[line]), int(columns[sample])
-
-
-def rolled(b: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Return a map moved by lines and samples, by the phase of its spectrum; its edges are those of the other side."""
-    down, across = np.fft.fftfreq(b.shape[0])[:, None] * shift[0], np.fft.rfftfreq(b.shape[1]) * shift[1]
-    return np.fft.irfft2(np.fft.rfft2(b) * np.exp(-2j * np.pi * (down + across)), b.shape)

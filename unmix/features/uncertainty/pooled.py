@@ -23,7 +23,7 @@ LACKING = 1e-3
 
 
 class Pooled(NamedTuple):
-    """What a scene tells of the noise of a pixel: ``variance`` of a band, worth ``free`` degrees of freedom."""
+    """The noise that a scene's pixels share: ``variance`` of a band, worth ``free`` degrees of freedom."""
 
     variance: float = 0.0
     free: float = 0.0
