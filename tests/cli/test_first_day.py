@@ -24,7 +24,7 @@ TASKS = {
         "compare r1/jasper {d}/jasper/jasper_truth_abundance.hdr --mask mask.hdr",
         "5000 pixels compared",
     ),
-    "deviations": ("compare sure/jasper {d}/jasper/jasper_truth_abundance.hdr", "B within σ of A"),
+    "deviations": ("compare sure/jasper {d}/jasper/jasper_truth_abundance.hdr", "within σ (68 %)"),
     "a pixel's spectrum": ("plot r1/jasper --at 30,40 -o pixel.png", "pixel.png"),
     "a map of materials": (
         "match {d}/jasper/jasper.hdr -e {d}/jasper/jasper_truth_endmembers.csv --only-nm 2000-2450 --class-map -o m",
