@@ -29,7 +29,8 @@ def command(cube: Path, criterion: str, as_json: bool, memory: str, threads: int
     from unmix.errors import CubeError
 
     scene = options.open_for_reading(cube, **reading)
-    found = count_endmembers(scene, parse_size(memory), threads).all
+    counts = count_endmembers(scene, parse_size(memory), threads)
+    found = counts.all
     if not as_json and criterion != "all" and found.get(criterion) is None:
         why, other = f"too few neighbouring pixels for {criterion}", "hysime"
         if criterion == "plane":
@@ -38,4 +39,5 @@ def command(cube: Path, criterion: str, as_json: bool, memory: str, threads: int
             why, other = "neighbours are alike, so that it is an image, not a table", "auto"
         raise CubeError(f"{cube}: {why}; use --criterion {other}")
     table = [f"{name:<16}{'-' if count is None else count}" for name, count in found.items()]
-    options.show(found, as_json, table if criterion == "all" else [str(found[criterion])])
+    table.append(f"{'possible':<16}{'-'.join(map(str, counts.interval))}")
+    options.show(counts.to_dict(), as_json, table if criterion == "all" else [str(found[criterion])])

@@ -174,7 +174,7 @@ def test_what_a_number_of_edges_costs(tmp_path):
     Y, E, _ = shaded(2, 3, 0.003, lines=12, samples=15)
     cube = unmix.open_cube(write_cube(tmp_path / "s.hdr", Y))
     sampled = Sampled.of(Passes([Scene(cube, choose_bands(cube, "good", None), None)], 2**30, 1))
-    value, misfit = value_of(sampled, sampled.seen(3)[0].T @ E)
+    value, misfit, *_ = value_of(sampled, sampled.seen(3)[0].T @ E)
     units = Y.reshape(-1, 30) / np.linalg.norm(Y.reshape(-1, 30), axis=1)[:, None]
     left = np.mean([nnls(E, y)[1] for y in units])
     lonely = (1 - np.quantile(shares(Y, E), 0.95, axis=0)).sum()

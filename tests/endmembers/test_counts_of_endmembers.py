@@ -10,9 +10,9 @@ import unmix
 from unmix import io
 from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.devices import simulated
-from unmix.endmembers import Counts, count_endmembers
-from unmix.endmembers.counts import noise_fractions
-from unmix.endmembers.extraction import capped
+from unmix.endmembers import count_endmembers
+from unmix.endmembers.auto.choice import Edges
+from unmix.endmembers.counts import Counts, capped, noise_fractions
 from unmix.endmembers.statistics import PAIRS_A_BAND, moments
 from unmix.io import open_cube
 from unmix.scene.bands import choose_bands
@@ -118,7 +118,15 @@ def test_a_scene_without_neighbours_falls_back_on_hysime(tmp_path):
 def test_the_command(tmp_path):
     path = write_cube(tmp_path / "x.hdr", scene())
     table = dict(line.split() for line in command("count", path, "--criterion", "all")[0].splitlines())
-    assert table["auto"] == "4" and set(table) == {"plane", "cone", "hysime", "hysime-spatial", "mnf", "auto"}
+    assert table["auto"] == "4" and set(table) == {
+        "plane",
+        "cone",
+        "hysime",
+        "hysime-spatial",
+        "mnf",
+        "auto",
+        "possible",
+    }
     assert command("count", path)[0] == "4\n" and '"auto": 4' in command("count", path, "--json")[0]
 
 
@@ -127,6 +135,8 @@ def test_a_run_says_what_it_counted(tmp_path):
     report = unmix.run(tmp_path / "s.hdr", device="cpu", browse=False)
     counted = report["endmembers"]["counted"]
     assert counted["auto"] == len(report["endmembers"]["names"]) == Counts(counted).auto
+    least, most = counted["interval"]
+    assert least <= counted["auto"] <= most
 
 
 @pytest.mark.parametrize(
@@ -153,6 +163,34 @@ def test_a_run_says_what_it_counted(tmp_path):
 def test_what_is_made_of_the_criteria(hysime, spatial, mnf, plane, cone, misfit, auto):
     by = {"hysime": hysime, "hysime-spatial": spatial, "mnf": mnf, "plane": plane, "cone": cone}
     assert Counts(by, misfit).auto == auto
+
+
+@pytest.mark.parametrize(
+    ("plane", "held", "spatial", "cone", "interval"),
+    [
+        (None, None, 5, 3, (2, 5)),
+        (None, None, 9, 4, (4, 9)),
+        (None, None, 1, 1, (1, 2)),
+        (4, None, 9, None, (4, 4)),
+        (4, 6, 9, None, (4, 6)),
+        (None, 3, None, None, (2, 4)),
+        (None, None, None, None, (11, 13)),
+    ],
+)
+def test_which_numbers_are_possible(plane, held, spatial, cone, interval):
+    by = {"hysime": 12, "hysime-spatial": spatial, "mnf": None if held else 12, "plane": plane, "cone": cone}
+    assert Counts(by | {"held-out": held}, 0.04).interval == interval
+
+
+def test_fractions_of_the_possible_numbers_are_compared(tmp_path):
+    """Where two of four edges are one direction in two halves, three hold what they hold together."""
+    U, F = np.eye(3), np.random.default_rng(0).dirichlet(np.ones(3), 50)
+    four = np.column_stack([U, U[:, 2] + [0.01, 0.0, 0.0]])
+    split = np.column_stack([F[:, :2], F[:, 2] * 0.25, F[:, 2] * 0.75])
+    assert Edges(0.0, 0.0, four, split).differ(Edges(0.0, 0.0, U, F)) == pytest.approx(0.0, abs=1e-15)
+    moved = F + 0.1 * np.array([1.0, -1.0, 0.0])
+    assert Edges(0.0, 0.0, U, moved).differ(Edges(0.0, 0.0, U, F)) == pytest.approx(0.2 / 3)
+    assert Edges(np.inf, np.inf).differ(Edges(0.0, 0.0, U, F)) is None
 
 
 @pytest.mark.parametrize(("cone", "is_said"), [(9, False), (6, False), (4, True)])

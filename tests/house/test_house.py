@@ -275,7 +275,7 @@ HOUSE = {
             "_version",
             "errors",
         ),
-        {"numpy"},
+        {"numpy", "scipy"},
     ),
     "commands/verify": (
         (
@@ -373,7 +373,7 @@ FEATURES = {
     "at_most": set(),
     "monte_carlo": set(),
     "missing": set(),
-    "uncertainty": {"scipy"},
+    "uncertainty": set(),
     "ranges": {"scipy"},
     "grains": set(),
     "images": {"scipy"},

@@ -37,11 +37,23 @@ def test_noise_alone_is_called_noise(tmp_path, method, snr, size):
     words = {"endmembers": write_csv(tmp_path / "e.csv", E), "method": method, "device": "cpu", "browse": False}
     report = unmix.run(write_cube(tmp_path / "s.hdr", Y), out_dir=tmp_path / "out", **words)
     found = report["misfit_over_noise"]
-    assert found["is_noise"] and 0.97 < found["over_noise"] < 1.03 and found["above"] < 0.02
+    assert not found["striped"] and found["is_noise"] and 0.97 < found["over_noise"] < 1.03 and found["above"] < 0.02
     assert 0.95 < found["noise"] / sigma < 1.05
     assert not any("missing" in one or "poor" in one for one in report["warnings"])
     page = unmix.report(tmp_path / "out/s").read_text()
     assert '<div class="verdict">' in page and "well, to within their noise" in page
+
+
+@pytest.mark.parametrize("snr", [25, 40])
+@pytest.mark.parametrize("size", [(60, 70), (20, 400)])
+def test_stripes_are_no_noise(tmp_path, snr, size):
+    Y, E, sigma = scene(snr, size=size)
+    Y += 2 * sigma * np.random.default_rng(0).standard_normal((1, *Y.shape[1:]))
+    report = unmix.run(write_cube(tmp_path / "s.hdr", Y), endmembers=write_csv(tmp_path / "e.csv", E), device="cpu")
+    found = report["misfit_over_noise"]
+    assert found["striped"] and not found["is_noise"] and 0.93 < found["noise"] / sigma < 1.05
+    assert found["over_noise"] == pytest.approx(5**0.5, rel=0.1) and "stripes" in found["said"]
+    assert '<div class="verdict">' not in unmix.report(tmp_path / "s").read_text()
 
 
 @pytest.mark.parametrize("snr", [25, 40, 60])

@@ -16,7 +16,7 @@ import unmix
 from unmix.certificate import CERTIFIED, FARTHEST, MOST_DELTA
 from unmix.commands.verify import verify
 from unmix.devices import Line, simulated
-from unmix.endmembers import extraction
+from unmix.endmembers import counts as counting
 from unmix.methods import METHODS
 from unmix.options import Options
 from unmix.outputs.digests import record_digest
@@ -561,8 +561,8 @@ def test_a_count_that_was_capped_is_in_the_record(tmp_path, monkeypatch):
     E = random.random((30, 14))
     A = np.kron(random.dirichlet(np.full(14, 0.1), (12, 12)), np.ones((5, 5, 1)))
     Y = A @ E.T + 1e-4 * random.standard_normal((60, 60, 30))
-    monkeypatch.setattr(extraction, "MOST_ENDMEMBERS_COUNTED", 10)
-    monkeypatch.setattr(extraction, "count_edges", lambda *_: None)  # which says fewer, as does a plane
+    monkeypatch.setattr(counting, "MOST_ENDMEMBERS_COUNTED", 10)
+    monkeypatch.setattr(counting, "count_edges", lambda *_: None)  # which says fewer, as does a plane
     monkeypatch.setattr("unmix.endmembers.plane.Plane.count", lambda *_: None)
     report = unmix.run(write_cube(tmp_path / "x.hdr", Y), method="fcls", device="cpu")
     assert report["endmembers"]["counted"]["auto"] > 10 and len(report["endmembers"]["names"]) == 10

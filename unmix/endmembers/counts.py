@@ -5,16 +5,32 @@ the other bands and passes for signal; texture makes the noise that neighbouring
 edges of a cone. The number that is taken is of two that err to different sides.
 """
 
+import logging
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from ..blocks import cores
+from ..io import Scene
+from ..later import later
+from ..scene.sample import sampled_spectra
+from .passes import Passes, named, signal_of
 from .plane import Plane
-from .statistics import Moments
+from .statistics import Moments, merged
 from .vca import with_positive_peaks
 
+log = logging.getLogger("unmix")
+
+count_edges, sample_of = later(__package__, "auto:count_edges"), later(__package__, "sampled:Sampled.of")
+held_out, without_odd = later(__package__, "held_out:held_out"), later(__package__, "outliers:without_odd")
+step_apart, thinned = later(__package__, "resampled:step_apart"), later(__package__, "resampled:thinned")
+# Most endmembers that "auto" counts: abundances of more mean little.
+MOST_ENDMEMBERS_COUNTED = 30
+# Most pixels of a scene that are looked at as a table.
+PIXELS_OF_TABLE = 512
 # A component counts if its signal is at least as strong as its noise: their sum is twice the noise.
 SIGNAL = 2.0
 # Ridge of HySime's regressions, relative to the mean power of a band: noise-free data, which has rank p, could not be
@@ -143,10 +159,13 @@ class Counts:
         directions of pixels best (`unmix.endmembers.auto`). None where the scene does not allow it.
     misfit : float, optional
         The mean distance of pixels at unit length to that cone.
+    fits : sequence of `unmix.endmembers.auto.Edges`
+        The best cones of 1, 2, … edges, as far as they were compared.
     """
 
     by: dict[str, int | None]
     misfit: float | None = None
+    fits: Sequence[Any] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, moments: Moments) -> "Counts":
@@ -202,6 +221,36 @@ class Counts:
         return spatial is not None and other is not None and agree(other, spatial)
 
     @property
+    def interval(self) -> tuple[int, int]:
+        """The least and the largest number that the criteria allow: it held 105 of 107 synthetic and real scenes."""
+        plane, held_out = self.by.get("plane"), self.by.get("held-out")
+        other = self.edges if self.edges is not None else self.by["hysime"]
+        by_noise = (other, self.by["hysime-spatial"]) if plane is held_out is None else (plane, held_out)
+        taken, off = [self.auto, *(count for count in by_noise if count is not None)], int(plane is None)
+        return max(1, min(*taken, self.auto - off)), max(*taken, self.auto + off)
+
+    @property
+    def differ(self) -> float | None:
+        """By how much fractions of the ends of `interval` differ, a mean over pixels and materials; None if unknown."""
+        low, high = self.interval
+        high = min(high, len(self.fits))
+        return self.fits[high - 1].differ(self.fits[low - 1]) if low < high else None
+
+    @property
+    def possible(self) -> str:
+        """The interval in words, "" where it is one number."""
+        (low, high), differ = self.interval, self.differ
+        if low == high:
+            return ""
+        return f", {low} to {high} are possible" + (
+            "" if differ is None else f" and differ by {differ:.2g} in fractions"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry for ``run.json``."""
+        return self.all | {"interval": list(self.interval), "differ": self.differ}
+
+    @property
     def all(self) -> dict[str, int | None]:
         """``by`` with `auto`."""
         return self.by | {"auto": self.auto}
@@ -209,3 +258,49 @@ class Counts:
     def __str__(self) -> str:
         said = {name: count for name, count in self.by.items() if name not in MAY_LACK or count is not None}
         return ", ".join(f"{name} {'-' if count is None else count}" for name, count in said.items())
+
+
+def counts_of(passes: Passes, scene_moments: Moments, counts: Counts | None = None) -> Counts:
+    """Count endmembers by all criteria from a sample of pixels; ``counts`` are the counts by moments, where known."""
+    step = max(step_apart(scene, scene_moments) for scene in passes.scenes)
+    if step > 1:
+        scene_moments, counts = merged([thinned(scene, step) for scene in passes.scenes]), None
+        log.info(
+            f"{named(passes.scenes)}: neighbours share noise, as interpolated ones do: endmembers are counted in pixels {step} apart"
+        )
+    counts = counts or Counts.of(scene_moments)
+    if not counts.has_neighbours:
+        Y = np.concatenate([sampled_spectra(scene, PIXELS_OF_TABLE)[0] for scene in passes.scenes])
+        return Counts(counts.by | {"cone": None, "held-out": held_out(Y)})
+    if counts.by["plane"] is not None:
+        return Counts(counts.by | {"cone": None})
+    most = counts.by["hysime-spatial"] or MOST_ENDMEMBERS_COUNTED  # more would not be taken
+    found = count_edges(sample_of(passes, scene_moments), min(most, MOST_ENDMEMBERS_COUNTED), passes.threads)
+    edges, fits = (None, []) if found is None else found
+    return Counts(counts.by | {"cone": edges}, None if edges is None else fits[edges - 1].misfit, fits)
+
+
+def capped(name: str, counts: Counts) -> int:
+    """Return the count, at most `MOST_ENDMEMBERS_COUNTED`, and log it; the message begins with ``name``."""
+    taken = min(counts.auto, MOST_ENDMEMBERS_COUNTED)
+    if counts.auto > MOST_ENDMEMBERS_COUNTED:
+        log.warning(
+            f"{name}: {counts.auto} endmembers ({counts}), too many to be materials; {taken} are used: set `count`"
+        )
+    elif not counts.is_clear:
+        log.warning(
+            f"{name}: how many endmembers there are is not clear ({counts}); {taken} {'is' if taken == 1 else 'are'} "
+            f"used{counts.possible}: set `count` if you know"
+        )
+    else:
+        log.info(f"{name}: {taken} endmembers{counts.possible} ({counts})")
+    return taken
+
+
+def count_endmembers(scene: Scene, budget: int, threads: int | None = None) -> Counts:
+    """Estimate the number of endmembers by all criteria, in one pass over the scene; ``budget`` is bytes of memory."""
+    scenes, moments = [scene], signal_of(scene, budget, threads)
+    if any(map(len, moments.odd)):
+        scenes, _ = without_odd(scenes, moments.odd)
+        moments = signal_of(scenes[0], budget, threads)
+    return counts_of(Passes(scenes, budget, threads or cores()), moments)

@@ -13,17 +13,16 @@ from ..io import Scene
 from ..later import later
 from ..library import Endmembers
 from ..methods import Extraction
-from ..scene.sample import sampled_spectra
-from .counts import Counts
 from .nfindr import SEEDS, Simplex, nfindr, refined_vca
 from .passes import Passes, named, names_of, signal_of_all
 from .quality import quality_of
 from .scan import Gpu
-from .statistics import Moments, merged
+from .statistics import Moments
 from .vca import vca
 
 if TYPE_CHECKING:
     from .auto import Likely
+    from .counts import Counts
     from .sampled import Means
     from .sisal import Enclosing
 
@@ -31,7 +30,8 @@ log = logging.getLogger("unmix")
 
 sample_of = later(__package__, "sampled:Sampled.of")
 without_outliers, without_odd = (later(__package__, f"outliers:without_{what}") for what in ("outliers", "odd"))
-count_edges = later(__package__, "auto:count_edges")
+is_noisy, averaged = (later(__package__, f"averaged:{name}") for name in ("is_noisy", "averaged"))
+counts_of, capped, counted = (later(__package__, f"counts:{name}") for name in ("counts_of", "capped", "Counts.of"))
 bundles, grouped = later(__package__, "bundles:bundles"), later(__package__, "bundles:grouped")
 # By name, and whether the pixels that VCA picks are exchanged.
 EXTRACTORS: dict[tuple[str, bool], Callable[..., Any]] = {
@@ -58,12 +58,6 @@ MOST_SUBSETS = 1000
 SMOOTHED = (("vca", True), ("nfindr", True))
 # Negative values up to this share of the largest value are rounding of 0.
 NEGATIVE_ROUNDING = 1e-9
-# Most endmembers that "auto" counts: abundances of more mean little.
-MOST_ENDMEMBERS_COUNTED = 30
-# Most pixels of a scene that are looked at as a table.
-PIXELS_OF_TABLE = 512
-held_out = later(__package__, "held_out:held_out")
-step_apart, thinned = later(__package__, "resampled:step_apart"), later(__package__, "resampled:thinned")
 
 
 class Begun(NamedTuple):
@@ -72,7 +66,7 @@ class Begun(NamedTuple):
     passes: Passes
     moments: Moments
     p: int
-    counts: Counts | None
+    counts: "Counts | None"
     left_out: dict[str, Any]
 
     @classmethod
@@ -92,7 +86,7 @@ class Begun(NamedTuple):
             needs_sample = how.extract in SAMPLED and not how.outliers
             sampled = pool.submit(sample_of, passes) if needs_sample else None  # beside the sums
             found = signal_of_all(scenes, budget, threads, gpu)
-            plain = Counts.of(found) if sampled is not None and how.count == "auto" else None  # while it is read
+            plain = counted(found) if sampled is not None and how.count == "auto" else None  # while it is read
         if sampled is not None:
             sampled.result()  # GDAL tells of a damaged block once, and reads zeros after that
         if how.outliers:
@@ -107,6 +101,11 @@ class Begun(NamedTuple):
         counts = counts_of(passes, found, plain) if how.count == "auto" else None
         p = int(how.count) if counts is None else capped(named(scenes), counts)
         refuse_count(p, needs_simplex, how.smooth, found)
+        if how.extract == "auto" and is_noisy(found, p):
+            log.info(f"{named(scenes)}: noise is strong: endmembers are extracted from means of 3 x 3 pixels")
+            scenes, left_out = [averaged(scene) for scene in scenes], left_out | {"averaged": 3}
+            found = signal_of_all(scenes, budget, threads, gpu)
+            passes = Passes(scenes, budget, threads or cores(), passes.made + 1, gpu=gpu)
         return cls(passes, found, p, counts, left_out)
 
     def extracted(self, extract: Callable[..., Any], seed: int, *arguments: Any, **options: Any) -> Any:
@@ -130,7 +129,7 @@ class Begun(NamedTuple):
             "matrix": matrix,
             "source": source,
             "wavelengths": scenes[0].wavelengths,
-            "counted": None if self.counts is None else self.counts.all,
+            "counted": None if self.counts is None else self.counts.to_dict(),
             "quality": quality | self.left_out,
         }
         if places is not None:
@@ -192,26 +191,6 @@ def described(
         return found.spectra, found.to_dict() | listed(purest, passes), ""
     warn_of_negative(found.spectra, passes.scenes)
     return found.spectra, found.to_dict(), ""
-
-
-def counts_of(passes: Passes, scene_moments: Moments, counts: Counts | None = None) -> Counts:
-    """Count endmembers by all criteria from a sample of pixels; ``counts`` are the counts by moments, where known."""
-    step = max(step_apart(scene, scene_moments) for scene in passes.scenes)
-    if step > 1:
-        scene_moments, counts = merged([thinned(scene, step) for scene in passes.scenes]), None
-        log.info(
-            f"{named(passes.scenes)}: neighbours share noise, as interpolated ones do: endmembers are counted in pixels {step} apart"
-        )
-    counts = counts or Counts.of(scene_moments)
-    if not counts.has_neighbours:
-        Y = np.concatenate([sampled_spectra(scene, PIXELS_OF_TABLE)[0] for scene in passes.scenes])
-        return Counts(counts.by | {"cone": None, "held-out": held_out(Y)})
-    if counts.by["plane"] is not None:
-        return Counts(counts.by | {"cone": None})
-    most = counts.by["hysime-spatial"] or MOST_ENDMEMBERS_COUNTED  # more would not be taken
-    found = count_edges(sample_of(passes, scene_moments), min(most, MOST_ENDMEMBERS_COUNTED), passes.threads)
-    edges, misfit = (None, None) if found is None else found
-    return Counts(counts.by | {"cone": edges}, misfit)
 
 
 def extract_bundles(
@@ -301,24 +280,6 @@ def refuse_count(p: int, needs_simplex: str | None, smooth: int, scene_moments: 
         raise MethodError(f"`{needs_simplex}`: one endmember has no simplex")
     if p * smooth > pixels:
         raise MethodError(f"`smooth` {smooth}: {pixels} valid pixels are too few for {p} endmembers")
-
-
-def capped(name: str, counts: Counts) -> int:
-    """Return the count, at most `MOST_ENDMEMBERS_COUNTED`, and log it; the message begins with ``name``."""
-    taken = min(counts.auto, MOST_ENDMEMBERS_COUNTED)
-    if counts.auto > MOST_ENDMEMBERS_COUNTED:
-        log.warning(
-            f"{name}: {counts.auto} endmembers ({counts}), too many to be materials; {taken} are used: set `count`"
-        )
-    elif not counts.is_clear:
-        log.warning(
-            f"{name}: how many endmembers there are is not clear ({counts}); {taken} {'is' if taken == 1 else 'are'} "
-            "used: set "
-            "`count` if you know"
-        )
-    else:
-        log.info(f"{name}: {taken} endmembers ({counts})")
-    return taken
 
 
 def listed(purest: Sequence[Sequence[int]], passes: Passes) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class Endmembers:
     source: str = ""
     classes: tuple[str, ...] | None = None
     fwhm: np.ndarray | None = None
-    counted: dict[str, int | None] | None = None
+    counted: dict[str, Any] | None = None
     simplex: dict[str, Any] | None = None
     has_shade: bool = False
     scenes: tuple[str, ...] | None = None

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -231,13 +231,29 @@ def differ(one: Candidate, other: Candidate) -> float:
     return float(np.abs(one.fractions - other.fractions[:, theirs]).mean())
 
 
-def count_edges(sampled: Sampled, most: int, threads: int) -> tuple[int, float] | None:
-    """Return the number of edges, at most ``most``, of the best cone or means, and their misfit; None without noise."""
+class Edges(NamedTuple):
+    """Edges U (k, p) at unit length that were fitted to a sample, compared by ``value``; infinite if dependent."""
+
+    value: float
+    misfit: float
+    U: np.ndarray | None = None
+    fractions: np.ndarray | None = None  # (n, p) of the sample
+
+    def differ(self, fewer: "Edges") -> float | None:
+        """Return the mean difference of fractions from those of fewer edges, each edge counted to the nearest of them."""
+        if self.U is None or self.fractions is None or fewer.U is None or fewer.fractions is None:
+            return None
+        nearest = np.eye(fewer.U.shape[1])[(fewer.U.T @ self.U).argmax(axis=0)]
+        return float(np.abs(self.fractions @ nearest - fewer.fractions).mean())
+
+
+def count_edges(sampled: Sampled, most: int, threads: int) -> tuple[int, list[Edges]] | None:
+    """Return the best number of edges, at most ``most``, and the best of 1, 2, …; None where noise is not known."""
     if not sampled.tells_noise:
         return None
     most = min(most, *sampled.sample.spectra.shape)
-    found: list[tuple[float, float]] = []
-    begun: list[tuple[Future[tuple[float, float]], ...]] = []
+    found: list[Edges] = []
+    begun: list[tuple[Future[Edges], ...]] = []
     ways = (lambda p: quick_cone(sampled, p), lambda p: quick_means(sampled, p) if p > 1 else None)
     pool = ThreadPoolExecutor(min(threads, MOST_COUNTING), "count")
     try:
@@ -247,26 +263,27 @@ def count_edges(sampled: Sampled, most: int, threads: int) -> tuple[int, float] 
         while len(found) < (needed := min(most, needed_to_count(found))):
             for p in range(len(begun) + 1, min(most, needed + threads // WORTH_A_GUESS) + 1):
                 begun.append(tuple(pool.submit(lambda way, p: value_of(sampled, way(p)), way, p) for way in ways))
-            found.append(min(one.result() for one in begun[len(found)]))
+            found.append(min((one.result() for one in begun[len(found)]), key=lambda one: one[:2]))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # nobody waits for guesses that do not serve
-    best = min(found[: min(most, needed_to_count(found))])
-    return 1 + found.index(best), best[1]
+    values = [one[:2] for one in found[: min(most, needed_to_count(found))]]
+    return 1 + values.index(min(values)), found
 
 
-def needed_to_count(found: list[tuple[float, float]]) -> int:
+def needed_to_count(found: list[Edges]) -> int:
     """Return how many numbers of edges, from 1 on, have to be compared, by the values of those so far."""
     best = 0
     for k in range(len(found)):
         if k - best > NO_BETTER:
             break
-        best = k if found[k] < found[best] else best
+        best = k if found[k][:2] < found[best][:2] else best
     return best + 1 + NO_BETTER
 
 
-def value_of(sampled: Sampled, U: np.ndarray | None) -> tuple[float, float]:
-    """Return the value by which numbers of edges U (k, p) are compared, and the misfit; infinite if dependent."""
+def value_of(sampled: Sampled, U: np.ndarray | None) -> Edges:
+    """Return edges U (k, p) with the value by which numbers of them are compared."""
     one = None if U is None else sampled.nearly_fitted(U)
     if one is None:
-        return np.inf, np.inf
-    return 2.0 * float(np.log(misfit(one))) + PRICE_OF_LONELY_EDGE * lonely_edges(one), misfit(one)
+        return Edges(np.inf, np.inf)
+    value = 2.0 * float(np.log(misfit(one))) + PRICE_OF_LONELY_EDGE * lonely_edges(one)
+    return Edges(value, misfit(one), U, one.fractions)

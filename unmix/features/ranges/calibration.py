@@ -87,7 +87,8 @@ class Calibration:
 
     def limits(self, A: np.ndarray, sigma: np.ndarray | float = 1.0, sure: float = SURE) -> np.ndarray:
         """Return the limits (n,) of pixels with best mixtures A (n, P) and noise ``sigma`` (n,) times the bands'."""
-        ratios = self.ratios(A) / np.broadcast_to(sigma, len(A))[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):  # a pixel without noise is sure of what it has
+            ratios = np.nan_to_num(self.ratios(A) / np.broadcast_to(sigma, len(A))[:, None], posinf=1e300)
         clear = ratios > sure
         wanted = self.quantities.any(axis=0)
         clearest = np.argsort(-np.where(wanted, ratios, np.minimum(ratios, 0.0)), axis=1, kind="stable")

@@ -77,6 +77,16 @@ class FitLimit:
         assert above is not None
         return np.asarray(squares + above)
 
+    def widened(self, known: "np.ndarray") -> "np.ndarray":
+        """Return by how much limits (n,) are larger where noise is of so many degrees of freedom ``known`` (n,)."""
+        import numpy as np
+        from scipy.special import ndtri, stdtrit
+
+        assert self.confidence is not None
+        share = 0.5 + 0.5 * self.confidence
+        with np.errstate(invalid="ignore"):
+            return np.square(np.nan_to_num(stdtrit(np.maximum(known, 1.0), share)) / ndtri(share))
+
     @property
     def words(self) -> str:
         """The limit in words."""

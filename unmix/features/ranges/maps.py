@@ -13,6 +13,7 @@ from ...maps.derived.models import ChosenModels, MapOfModels
 from ...maps.derived.noise import NoiseCube
 from ...maps.derived.solved import freedom, map_of_solved, rounded_up
 from ...problem import Problem
+from ...runs.pooled import Pooled
 from ...solvers.pixels.mesma.tables import count_refused
 from .calibration import Calibration
 from .limit import FitLimit
@@ -41,8 +42,8 @@ class RangeMap:
     Parameters
     ----------
     problem : Problem
-        Of nnls, fcls or pcls, with the noise of its bands, or of each pixel's, or None to take it, white, from each
-        pixel's residual.
+        Of nnls, fcls or pcls, with the noise of its bands, or of each pixel's, or None to take it, white, from
+        residuals.
     sums : ClassSums
         The sums whose ranges are wanted, each of one endmember for those of abundances.
     limit : FitLimit
@@ -50,11 +51,20 @@ class RangeMap:
         CPU threads for a block's lines.
     step : float, optional
         Of the integers that the map is stored as.
+    shared : Pooled, optional
+        The noise of the scene, where each pixel's own is not known.
     """
 
     def __init__(
-        self, problem: Problem, sums: ClassSums, limit: FitLimit, threads: int = 1, step: float | None = None
+        self,
+        problem: Problem,
+        sums: ClassSums,
+        limit: FitLimit,
+        threads: int = 1,
+        step: float | None = None,
+        shared: Pooled | None = None,
     ) -> None:
+        self.shared = shared or Pooled()
         self.problem, self.sums, self.limit, self.step = problem, sums, limit, step
         E, self.deviations = problem.endmembers.matrix, np.ones(len(problem.endmembers.matrix))
         self.noise = problem.noise if limit.confidence is not None else None
@@ -115,14 +125,15 @@ class RangeMap:
         def most(squares: np.ndarray) -> np.ndarray:
             if not by_residual:
                 return self.limit.most(squares, L, self.above(A))
-            variances = squares / np.maximum(1, free)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                shares = np.where(variances > 0, squares / variances, 0.0)
-            return np.asarray(variances * self.limit.most(shares, L, self.above(A, np.sqrt(variances))))
+            variances, known = self.shared.variances(squares, free.astype(float))
+            above = self.above(A, np.sqrt(variances))
+            assert above is not None  # by residuals one range holds at a time
+            return np.asarray(squares + variances * above * self.limit.widened(known))
 
         lower, upper, *_ = self.mixtures.ends(self.mixtures.pixels(Y, A, most), self.quantities, self.weights)
         if by_residual:
-            lower[free <= 0], upper[free <= 0] = np.nan, np.nan
+            unknown = self.shared.free + free <= 0
+            lower[unknown], upper[unknown] = np.nan, np.nan
         return stored_ranges(lower, upper, self.step)
 
     def above(self, A: np.ndarray, sigma: np.ndarray | float = 1.0) -> np.ndarray | None:
@@ -217,4 +228,6 @@ def made(given: Any) -> RangeMap | ModelRanges:
     else:
         names = endmembers.names[: len(endmembers.names) - has_shade]
         sums = ClassSums(names, tuple((j,) for j in range(len(names))), has_shade, False)
-    return RangeMap(problem, sums.weighted(problem.normalization), limit, given.threads, options.quantize)
+    by_residual = limit.confidence is not None
+    shared = Pooled.of_run(given) if by_residual else None
+    return RangeMap(problem, sums.weighted(problem.normalization), limit, given.threads, options.quantize, shared)

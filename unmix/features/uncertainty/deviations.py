@@ -20,8 +20,7 @@ from ...library import ClassSums
 from ...maps.derived.noise import NoiseCube
 from ...maps.derived.solved import map_of_solved
 from ...problem import Problem
-from ...runs.look import Sample
-from .pooled import Pooled, pooled
+from ...runs.pooled import Pooled
 
 VALIDITY = "validity"
 # Deviations above which an abundance is surely more than 0. Of pure pixels and mixtures of two and three of 3 to 20
@@ -358,6 +357,4 @@ def made(given: Any) -> Uncertainty:
     problem, sums = given.problem, given.sums
     if sums is None and problem.normalization is not None:
         sums = ClassSums.of_each(problem.endmembers.names, problem.normalization, problem.constraint.has_shade)
-    is_open = problem.noise is None and not problem.steps
-    shared = pooled(Sample.read(problem.scene(given.cube)), problem) if is_open else Pooled()
-    return Uncertainty(problem, sums, shared)
+    return Uncertainty(problem, sums, Pooled.of_run(given))

@@ -16,6 +16,10 @@ DEVIATIONS = 3.0
 # A poorly fitted pixel is merely dark where its RMSE is at most this many times the noise (of ten bands, 99 % of noise
 # is), if neighbours that are dark share no more than noise.
 FAINT = 1.5
+# Columns differ as stripes do where the mean of their differences is this many times as large, in squares, as if these
+# were independent in so many lines at least. It is 0.8 to 1.5 in Samson, Jasper Ridge, Moffett, Salinas-A, EnMAP and
+# synthetic scenes, 5 to 2000 with stripes of 5 % of the mean.
+STRIPED, FEWEST_LINES = 3.0, 3
 
 
 class Misfit(NamedTuple):
@@ -23,13 +27,15 @@ class Misfit(NamedTuple):
 
     ``over_noise`` is the median misfit over it; ``above`` the share of the pixels, less what chance gives (0 where that
     may be all), whose misfit is above `EXPLAINED` times the noise and shared by a neighbour, or is the price of a
-    constraint. ``faint`` is the part of the poorly fitted pixels that are merely dark.
+    constraint. ``faint`` is the part of the poorly fitted pixels that are merely dark, ``striped`` whether columns differ
+    by more than noise, which is then without that.
     """
 
     noise: float
     over_noise: float
     above: float
     faint: float
+    striped: bool = False
 
     @property
     def is_noise(self) -> bool:
@@ -40,8 +46,9 @@ class Misfit(NamedTuple):
         """Return it for ``run.json``."""
         shared = f"; in {in_percent(self.above)} of the pixels it is above the noise, and a neighbour shares it"
         said = f"{self.over_noise:.2f} times the noise{shared if self.above > MOST_ABOVE else ''}"
+        said += "; columns differ, as stripes do" if self.striped else ""
         numbers = {name: float(f"{getattr(self, name):.5g}") for name in ("noise", "over_noise", "above")}
-        return numbers | {"is_noise": self.is_noise, "said": said}
+        return numbers | {"is_noise": self.is_noise, "striped": self.striped, "said": said}
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of values near the largest
@@ -51,12 +58,13 @@ def misfit_beside_noise(
     """Return the misfit of a run beside its noise; None where neighbours or bands are too few."""
     # ``left`` (N, L) are residuals by p endmembers without constraints, ``rmse`` (N,) those of the run, or None for the
     # same; ``places`` their lines and samples, in order; ``lengths`` |y| (N,).
-    L = left.shape[1]
     L, first = left.shape[1], np.flatnonzero((np.diff(places[0]) == 0) & (np.diff(places[1]) == 1))
     if len(first) < FEWEST_PAIRS or L - p < FEWEST_FREE:
         return None
     # Noise makes sums and differences of neighbours equally large; what they share is in the sums alone.
-    sums, apart = (np.square(left[first] + sign * left[first + 1]).sum(axis=1) / 2 for sign in (1, -1))
+    both, differences = left[first] + left[first + 1], left[first] - left[first + 1]
+    own, striped = without_stripes(differences, places[1][first])
+    sums, differ, apart = (np.square(one).sum(axis=1) / 2 for one in (both, differences, own))
     middle = float(np.median(apart))
     if not 0 < middle < np.inf:
         return None
@@ -67,10 +75,25 @@ def misfit_beside_noise(
     limit = (2 * EXPLAINED**2 - 1) * middle
     shares = float(np.mean(sums + 2 * prices > limit)), float(np.mean(apart > limit))
     is_certain = shares[0] - shares[1] > DEVIATIONS * (sum(shares) / len(first)) ** 0.5
-    over = float(np.median((sums + apart) / 2 + prices)) / middle
+    over = float(np.median((sums + differ) / 2 + prices)) / middle
     noise, poor = middle / (L - p), squares > POOR**2 * np.square(lengths)
     faint = poor & (squares <= FAINT**2 * noise * L)
-    both = faint[first] & faint[first + 1]
-    is_shared = both.any() and np.median(sums[both]) > (2 * EXPLAINED**2 - 1) * np.median(apart[both])
+    dark = faint[first] & faint[first + 1]
+    is_shared = dark.any() and np.median(sums[dark]) > (2 * EXPLAINED**2 - 1) * np.median(apart[dark])
     of_poor = 0.0 if is_shared else float(faint.sum() / max(1, poor.sum()))
-    return Misfit(noise**0.5, over**0.5, shares[0] - shares[1] if is_certain else 0.0, of_poor)
+    return Misfit(noise**0.5, over**0.5, shares[0] - shares[1] if is_certain else 0.0, of_poor, striped)
+
+
+def without_stripes(differences: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Return differences of neighbours (n, L) less those of their columns (n,), as large as if none were shared."""
+    # As they are, and False, where columns share no more than noise.
+    _, which, counts = np.unique(columns, return_inverse=True, return_counts=True)
+    means = np.zeros((len(counts), differences.shape[1]))
+    np.add.at(means, which, differences)
+    means /= counts[:, None]
+    own, free = differences - means[which], np.maximum(counts - 1, 1)
+    shared = counts * np.square(means).sum(axis=1)
+    single = np.bincount(which, np.square(own).sum(axis=1)) / free
+    if np.median(counts) < FEWEST_LINES or not np.median(shared) > STRIPED * np.median(single):
+        return differences, False
+    return own * np.sqrt(counts / free)[which, None], True

@@ -6,13 +6,13 @@ pixel's own: its variance is ``(d₀ s₀² + |r|²) / (d₀ + d)``, and deviati
 degrees of freedom (Smyth 2004).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...arrays.pixels import solve
-from ...problem import Problem
-from ...runs.look import Sample
+from ..arrays.pixels import solve
+from ..problem import Problem
+from .look import Sample
 
 # Fewest pixels that are pooled; and the largest d₀, that of equal noise in all pixels.
 FEWEST_PIXELS, MOST_FREE = 32, 1e6
@@ -28,8 +28,27 @@ class Pooled(NamedTuple):
     variance: float = 0.0
     free: float = 0.0
 
+    @classmethod
+    def of_run(cls, given: Any) -> "Pooled":
+        """Return the noise that a run's pixels share, none where it is given; by the residuals of a sample."""
+        problem = given.problem
+        if problem.noise is not None or problem.steps:
+            return cls()
+        return pooled(Sample.read(problem.scene(given.cube)), problem)
+
+    def variances(self, squares: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the variance of noise in pixels and its degrees of freedom, (n,) both; ``squares``: see `of_squares`."""
+        # As `beside` for single pixels; 0 of a pixel without a degree of freedom.
+        found, free = np.zeros(len(squares)), self.free + own
+        for k in np.unique(own[free > 0]):
+            base, divisor, largest, _ = self.beside(float(k))
+            some, lone = own == k, max(float(k), 1.0)
+            is_lacking = squares[some] > largest
+            found[some] = np.maximum((base + squares[some]) / divisor, np.where(is_lacking, squares[some] / lone, 0.0))
+        return found, free
+
     def beside(self, own: float) -> tuple[float, float, float, float]:
-        """Return what makes noise of a squared residual with ``own`` degrees of freedom; see `deviations.pull`."""
+        """Return the numbers that make noise of a squared residual with ``own`` degrees of freedom."""
         # The sum to add and the divisor of both, the largest residual that is noise, and by how much a deviation is
         # larger than if noise were known.
         from scipy.special import chdtri, stdtrit
