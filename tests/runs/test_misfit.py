@@ -67,7 +67,7 @@ def test_no_green_bar_over_a_rectangle(tmp_path, snr, size):
     (said,) = [one for one in report["warnings"] if one.startswith("s: something is missing in")]
     assert report["missing"]["is_clear"] and "lines 1" in said
     page = unmix.report(tmp_path / "out/s").read_text()
-    assert '<div class="verdict poor">' in page and "Something is missing in" in page
+    assert '<div class="verdict poor">' in page and "something is missing in" in page
     checked = unmix.check(path, library)
     assert any("something is missing in" in one["message"] for one in checked["findings"])
 

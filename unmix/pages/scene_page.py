@@ -50,36 +50,63 @@ GOOD, FAIR = 0.05, 0.1
 SOME_POOR = 0.02
 
 
+# Whether maps may be used, by the colour of the bar.
+USABLE = {
+    " poor": "Do not use these maps before the reasons below are settled",
+    " fair": "Use these maps with care: the spectra explain a part of the scene less well than noise allows",
+    "": "The model fits; whether its spectra are those on the ground, only the ground tells",
+}
+
+
 def verdict(report: dict[str, Any]) -> str:
-    """Return the first lines of the page: how well the model fits, what that rests on, and what was proved."""
-    pixels = {name: int(count) for name, count in report["pixels"].items()}
+    """Return the first lines of the page: may the maps be used, and the questions of docs/right.md in their order."""
     fit = {name: float(one) for name, one in report.get("fit", {}).get("relative_rmse", {}).items() if one is not None}
-    solved, certified = pixels["solved"], pixels.get("certified")
-    share = poorly_fitted(report)
-    is_open = certified is not None and certified < solved
-    missing = report.get("missing")
-    beside = report.get("misfit_over_noise")
-    parts = [f"<strong>{text(missing['said'][:1].upper() + missing['said'][1:])}</strong>."] if missing else []
+    pixels, share = {name: int(count) for name, count in report["pixels"].items()}, poorly_fitted(report)
+    missing, beside = report.get("missing"), report.get("misfit_over_noise")
     is_noise = bool(beside and beside["is_noise"])
-    poor = (
-        is_open
-        or bool(missing and missing.get("is_clear", True))
-        or (not is_noise and (share > SOME_POOR or fit.get("median", 0.0) > FAIR))
-    )
+    is_open = pixels.get("certified", pixels["solved"]) < pixels["solved"]
+    is_clear = bool(missing and missing.get("is_clear", True))
+    poor = is_open or is_clear or (not is_noise and (share > SOME_POOR or fit.get("median", 0.0) > FAIR))
     fair = fit.get("median", 0.0) > GOOD if beside is None else not is_noise or bool(missing)
-    parts += [fit_in_words(fit, share, beside)] if len(fit) >= 3 else []
-    mean = report.get("fit", {}).get("mean_rmse")
-    parts += [] if mean is None else [f"Mean RMSE, in the unit of the scene: {float(mean):.3g}."]
-    counts = [
-        f"{pixels[kind]} {what}"
-        for kind, what in (
-            ("masked", "masked"),
-            ("partly_nodata", "with some bands missing"),
-            ("rescued", "solved again in double-double"),
+    colour = " poor" if poor else " fair" if fair else ""
+    said = {
+        "Input": text(input_in_words(report, pixels)),
+        "Fit": fit_in_words(fit, share, beside) + mean_in_words(report) if len(fit) >= 3 else "not measured",
+        "Missing": text(missing["said"])
+        if missing
+        else "no spectrum that neighbouring pixels share"
+        if beside
+        else "not looked for",
+        "Certainty": text(
+            "; ".join(report[name]["said"] for name in ("uncertainty", "ranges") if "said" in (report.get(name) or {}))
         )
-        if pixels.get(kind)
-    ]
-    parts += [", ".join([f"{solved} pixels solved", *counts]) + "."]
+        or "not estimated; <code>--uncertainty</code> does",
+        "Ground": "not compared; <code>unmix compare</code> or <code>validate</code> does",
+    }
+    rows = "".join(f"<dt>{question}</dt><dd>{answer}.</dd>" for question, answer in said.items())
+    proof = "".join(f'<p class="quiet small">{one}</p>' for one in proof_in_words(report, pixels))
+    warnings = "".join(f"<li>{text(warning)}</li>" for warning in report.get("warnings", []))
+    return f'<div class="verdict{colour}"><p><strong>{USABLE[colour]}</strong>.</p><dl>{rows}</dl>{proof}</div>' + (
+        f'<h2>Read before use</h2><ul class="warnings">{warnings}</ul>' if warnings else ""
+    )
+
+
+def input_in_words(report: dict[str, Any], pixels: dict[str, int]) -> str:
+    """Return how many pixels have values, and which are odd."""
+    odd = (report["endmembers"].get("quality") or {}).get("odd")
+    counts = (
+        (pixels["solved"], "pixels solved"),
+        (pixels.get("masked"), "masked"),
+        (pixels.get("partly_nodata"), "with some bands missing"),
+        (pixels.get("rescued"), "solved again in double-double"),
+        (odd and odd["pixels"], "odd, left out where endmembers are extracted"),
+    )
+    return ", ".join(f"{count} {what}" for count, what in counts if count or what == "pixels solved")
+
+
+def proof_in_words(report: dict[str, Any], pixels: dict[str, int]) -> list[str]:
+    """Return what was proved of the answers."""
+    solved, certified = pixels["solved"], pixels.get("certified")
     searched = (one.best for name, one in searches().items() if name in report)
     best = next(searched, "each answer is the best that the model allows")
     proof = (
@@ -100,11 +127,7 @@ def verdict(report: dict[str, Any]) -> str:
         proof.append(f"{pixels['fit_certified']} pixels: only the fit is certified; other abundances may fit as well.")
     if pixels.get("failed"):
         proof.append(f'<span class="poor">{pixels["failed"]} not certified</span>')
-    warnings = "".join(f"<li>{text(warning)}</li>" for warning in report.get("warnings", []))
-    said = "".join(f"<p>{one}</p>" for one in parts) + "".join(f'<p class="quiet small">{one}</p>' for one in proof)
-    return f'<div class="verdict{" poor" if poor else " fair" if fair else ""}">{said}</div>' + (
-        f'<h2>Read before use</h2><ul class="warnings">{warnings}</ul>' if warnings else ""
-    )
+    return proof
 
 
 def poorly_fitted(report: dict[str, Any]) -> float:
@@ -116,6 +139,12 @@ def poorly_fitted(report: dict[str, Any]) -> float:
     return float(counts[begins >= FAIR].sum() / max(1.0, counts.sum())) * (1.0 - float(fit.get("faint_part") or 0.0))
 
 
+def mean_in_words(report: dict[str, Any]) -> str:
+    """Return the mean RMSE of a run, if it is known."""
+    mean = report["fit"].get("mean_rmse")
+    return "" if mean is None else f"; the mean RMSE is {float(mean):.3g}, in the unit of the scene"
+
+
 def fit_in_words(fit: dict[str, float], share: float, beside: dict[str, Any] | None) -> str:
     """Return how well the endmembers explain the pixels, a ``share`` of them poorly, by misfit and noise."""
     median = fit["median"]
@@ -124,10 +153,9 @@ def fit_in_words(fit: dict[str, float], share: float, beside: dict[str, Any] | N
     if beside is not None:
         word = "well, to within their noise" if beside["is_noise"] else f"{word}: the misfit is {beside['said']}"
     return (
-        f"<strong>The endmembers explain the pixels {word}</strong>. Of the spectrum of the median pixel they leave "
-        f"{percent(median)} "
-        f"(relative RMSE), of one pixel in twenty more than {percent(fit['percentile_95'])}, of the worst "
-        f"{percent(fit['maximum'])}."
+        f"the endmembers explain the pixels {word}. Of the spectrum of the median pixel they leave "
+        f"{percent(median)} (relative RMSE), of one pixel in twenty more than {percent(fit['percentile_95'])}, of the "
+        f"worst {percent(fit['maximum'])}"
     )
 
 
