@@ -52,9 +52,9 @@ SOME_POOR = 0.02
 
 # Whether maps may be used, by the colour of the bar.
 USABLE = {
-    " poor": "Do not use these maps before the reasons below are settled",
-    " fair": "Use these maps with care: the spectra explain a part of the scene less well than noise allows",
-    "": "The model fits; whether its spectra are those on the ground, only the ground tells",
+    " poor": "Do not use these maps as they are: see below why",
+    " fair": "These maps may be used with care: see how well they fit",
+    "": "These maps may be used: noise explains what is left. Whether the spectra are those on the ground is not known",
 }
 
 
@@ -74,7 +74,7 @@ def verdict(report: dict[str, Any]) -> str:
         "Fit": fit_in_words(fit, share, beside) + mean_in_words(report) if len(fit) >= 3 else "not measured",
         "Missing": text(missing["said"])
         if missing
-        else "no spectrum that neighbouring pixels share"
+        else "no single spectrum explains what is left"
         if beside
         else "not looked for",
         "Certainty": text(
@@ -153,9 +153,9 @@ def fit_in_words(fit: dict[str, float], share: float, beside: dict[str, Any] | N
     if beside is not None:
         word = "well, to within their noise" if beside["is_noise"] else f"{word}: the misfit is {beside['said']}"
     return (
-        f"the endmembers explain the pixels {word}. Of the spectrum of the median pixel they leave "
-        f"{percent(median)} (relative RMSE), of one pixel in twenty more than {percent(fit['percentile_95'])}, of the "
-        f"worst {percent(fit['maximum'])}"
+        f"the endmembers explain the pixels {word}. Half of the pixels leave more than {percent(median)} of their "
+        f"spectrum (relative RMSE), one in twenty more than {percent(fit['percentile_95'])}, the worst "
+        f"{percent(fit['maximum'])}"
     )
 
 

@@ -11,6 +11,8 @@ from ...summary import POOR
 # Pixels are concentrated where this share of them lies within this part of a scene's lines, or of its samples; else
 # their largest patch of neighbours in the sample is named, if it holds this share of them.
 MOSTLY, NARROW, LEAST_OF_PATCH = 0.8, 1 / 3, 0.05
+# Where more than this share lacks a spectrum, the library is of another unit or scene rather than short of one.
+NEARLY_ALL = 0.9
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Missing:
             first = self.candidates[0]
             return f"{begin}: like {first.name} ({first.source}); {misfit}, with it {in_percent(first.misfit)}"
         advice = f"none of {self.searched} others explains it" if self.searched else "try `names`"
+        if self.share > NEARLY_ALL:
+            return f"{begin}: {misfit}; before spectra check units, wavelengths, and whether this is their library"
         return f"{begin}: {misfit}, others {in_percent(self.misfit_of_others)}; {advice}"
 
     def to_dict(self) -> dict[str, Any]:
