@@ -29,7 +29,7 @@ from .progress import Board
 
 Result = dict[str, Any] | UnmixError | MemoryError
 log = logging.getLogger("unmix")
-# Seconds that a process has for its cleaning up, which takes 0.2, until it is killed; and to die.
+# Seconds that a process may take to clean up (it takes 0.2) before it is killed; seconds to wait for its death then.
 CLEANING_UP, DYING = 5.0, 2.0
 
 
@@ -103,7 +103,7 @@ def side_by_side(
                 kind, told = worker.hear()
                 if kind == "log":
                     level, text = told
-                    if level > logging.INFO or text not in said:  # what is said once of a process is said by each
+                    if level > logging.INFO or text not in said:  # each process logs this once
                         log.log(level, text)
                     said.add(text)
                     continue

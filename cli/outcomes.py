@@ -26,7 +26,7 @@ def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str
         return f"{cube}: is finished already, skipped"
     if result.get("dry_run"):
         return f"{cube}: nothing was written (--dry-run)"
-    from unmix.runs.files.finished import seconds_of
+    from unmix.runs.record.fit import seconds_of
 
     pixels = result["pixels"]
     proof = proof_line(result, pixels)

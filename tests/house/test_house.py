@@ -176,7 +176,18 @@ HOUSE = {
         {"numpy"},
     ),
     "pages": (
-        ("features", "runs/files", "outputs", "scene", "library", "io/export", "io/formats", "io", "errors"),
+        (
+            "features",
+            "runs/files",
+            "runs/record",
+            "outputs",
+            "scene",
+            "library",
+            "io/export",
+            "io/formats",
+            "io",
+            "errors",
+        ),
         {"numpy"},
     ),
     "arrays/others": (

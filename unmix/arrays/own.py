@@ -53,7 +53,7 @@ def with_last(values: np.ndarray, last: bool) -> np.ndarray:
 
 
 def as_rows(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return what pixels of a shape have of their own, a row each, or one row that all have."""
+    """Return ``values`` with a row for each pixel of ``shape``, or as the one row (k,) that all pixels share."""
     if values.ndim == 1 and len(shape):
         return values
     if values.ndim == 0 or values.shape[:-1] != shape:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..library.match import angles_between
+from ..library.spectra import angles_between
 from .nfindr import Simplex, components, exchanged_from, spanning_and_seeded
 from .passes import Passes
 from .statistics import Moments

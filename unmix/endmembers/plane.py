@@ -13,7 +13,7 @@ from .statistics import Moments
 # 1.22 on 56 flat synthetic scenes of 20 to 45 dB, and at least 3.4 on 132 scenes that vary, at their number of
 # materials.
 FLAT = 1.25
-# A direction holds more than noise where it is by this factor stronger than the strongest of noise alone is in large
+# A direction holds more than noise where its power is this many times the largest that noise alone has in large
 # scenes.
 ABOVE_NOISE = 1.05
 
@@ -60,13 +60,13 @@ class Plane:
         """Return whether p materials, whose brightness does not vary, explain the pixels as well as if it did."""
         if not 2 <= p < len(self.around_zero) or self.excess(p) > FLAT:
             return False
-        # Beyond the dimensions with signal any plane leaves as little: it has to be one in these, but for a direction
+        # Any plane fits dimensions without signal: pixels must lie on one in those with signal, but for a direction
         # as weak as noise.
         return not 2 <= self.signal < p or self.excess(self.signal) <= 1.0 + self.edge
 
     def count(self, most: int, spatial: int = 0) -> int | None:
         """Count the materials, at most ``most`` + 1, of a scene whose brightness does not vary; else None."""
-        # ``spatial`` dimensions have more signal than neighbours differ by.
+        # ``spatial``: the number of dimensions with more signal than the difference of neighbouring pixels.
         p = min(most, self.signal, len(self.around_zero) // 2)  # noise of few bands is hardly a plane's
         if p >= 2 and self.excess(p) <= FLAT:
             return p

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import aligned
-from ..library.match import angles_between
+from ..library.spectra import angles_between
 from .scan.searches import LOW, PER_UNIT
 from .statistics import Moments
 from .vca import Points, principal_of

@@ -23,12 +23,12 @@ class OwnSearch(NamedTuple):
         ``planned(problem, value)`` returns a problem with this search, of its option's value; `MethodError` if that is
         impossible.
     file : str
-        Its file: ``tile_solver(ops)`` returns what `unmix.solvers.pixels.tile.SEARCH` has, ``new_work(L, p, plan)`` its
-        scratch.
+        The file that has ``tile_solver(ops)``, as in `unmix.solvers.pixels.tile.SEARCH`, and ``new_work(L, p, plan)``,
+        which allocates its scratch.
     argument : str
         The text on its argument in the docstring of `unmix.solve`.
     best : str
-        The words for the proof of an answer.
+        What reports say is proved of each answer.
     price : callable
         ``price(value, summary)`` returns advice where the search may make the fit worse, or "".
     """
@@ -99,11 +99,11 @@ class OwnMap(NamedTuple):
     section : callable
         ``section(run)`` returns HTML for a report.
     of_noise : callable
-        ``of_noise(options)`` returns what it holds, in words, where that is made from noise, or "".
+        ``of_noise(options)`` returns words for what it holds, such as "ranges", if that is made from noise, else "".
     is_deviation : bool
         Whether it has the standard deviations of abundances, or of their sums.
     bounds : callable
-        ``bounds(asked)`` returns the map whose values it has bounds of, from the request of a run, or "".
+        ``bounds(asked)`` returns the name of the map whose values it bounds, by a run's request, or "" for none.
     is_within : bool
         Whether it depends on `within`.
     """
@@ -159,7 +159,7 @@ class InRuns(NamedTuple):
 class Part:
     """What a feature does in the run of one scene."""
 
-    # Whether it keeps some of the endmembers only; said where a run is only planned.
+    # Whether it keeps only some of the endmembers, and what a dry run then logs after its name.
     keeps, before = False, ""
 
     def __init__(self, options: Any) -> None:
@@ -177,7 +177,7 @@ class Part:
         """Read files beside the scene; ``library`` is the one given, or None. `UnmixError` where one cannot be read."""
 
     def request(self) -> dict[str, Any]:
-        """Return the contents of such files that outputs depend on, by their options, as JSON."""
+        """Return what outputs depend on of the files that `read` reads, by their options, as JSON."""
         return {}
 
     def look(self, sample: Any, look: Any, scene: Any, library: Any, steps: Any = ()) -> None:
@@ -185,7 +185,7 @@ class Part:
 
     @property
     def lacking(self) -> float:
-        """The share of the sample that shares a spectrum which the endmembers lack."""
+        """The fraction of the sample's pixels that have a spectrum in common which the endmembers lack."""
         return 0.0
 
     @property

@@ -114,8 +114,8 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     Parameters
     ----------
     path : path-like
-        The cube, of a file with several times ``FILE#DATE``: for ENVI, the header or the data file; GeoTIFF, MATLAB, a
-        product in HDF5 or NetCDF-4, or a Zarr store: a folder, a
+        The cube: an ENVI header or data file; GeoTIFF; MATLAB; a product in HDF5 or NetCDF-4 (``FILE#DATE`` where it
+        holds several times); a Zarr store, as a folder, a
         folder on a server, or a ZIP archive; or a document that names one of these
         (`unmix.features.Feature.documents`).
     dataset : str, optional
@@ -141,7 +141,7 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     path = located(path)
     document = document_of(path)
     if document is not None:
-        # A file of the reader's may lie anywhere, and is of all bands; what an item names lies below its folder.
+        # The user's wavelength file may lie anywhere, and has all bands; files that an item names lie below its folder.
         own = wavelengths if wavelengths is not None and is_file(wavelengths) else None
         named: Cube | None = of_documents(
             "opened", *document, lambda one: open_cube(one, dataset, None if own else wavelengths)

@@ -114,7 +114,7 @@ def united(shapes: np.ndarray, groups: np.ndarray, count: int, cube: Cube) -> np
 
 
 def cells_by_centre(shape: Any, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the unit cells, by row from the top, with centres in a shape, and 1 for each; the corners are (x, y)."""
+    """Return numbers, by row from the top, of cells between corners (x, y) whose centres are in a shape, and ones."""
     rasterio = gdal("polygons need")
     from rasterio.features import rasterize
 

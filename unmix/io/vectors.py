@@ -29,7 +29,7 @@ KINDS = {
     b"<kml": (".kml", ("LIBKML", "KML"), ()),
     b"<": (".gml", ("GML",), ()),
 }
-# No file of a schema tells that 0012 is a text.
+# Keep all fields as text: without a schema file GDAL would read 0012 as the number 12.
 SETTINGS = OFFLINE | {"GML_FIELDTYPES": "ALWAYS_STRINGS"}
 # By this GDAL takes any file, whatever its first bytes, for a description of another source.
 VRT = b"<OGRVRTDataSource"
@@ -195,7 +195,7 @@ def is_virtual(sql: str) -> bool:
 
 
 def is_plain(sql: str) -> bool:
-    """Return whether a table of SQLite is no virtual one, or one that is an index of places."""
+    """Return whether a statement makes an ordinary table of SQLite, or a virtual one that is an R-tree index."""
     return not is_virtual(sql) or any(word.startswith("RTREE") for word in words_of(sql)[3:6])
 
 

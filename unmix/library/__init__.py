@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 from ..later import later
 from .classes import BRIGHTNESS, SCALE, ClassSums, table_of_classes
 from .envi import is_envi_library
-from .fit import fit, resample
 from .fractions import DESCRIPTIONS, Normalization
-from .match import AMBIGUOUS, Comparable, match
 from .spectra import DELETED, SHADE, Endmembers, duplicates, select
 
 if TYPE_CHECKING:
     from .files import files_of, is_library, load, load_for, load_library, load_parts, prepared
+    from .fit import fit, resample
+    from .match import match
 else:
+    fit, resample, match = (later(__package__, name) for name in ("fit:fit", "fit:resample", "match:match"))
     files_of, is_library, load, load_for, load_library, load_parts, prepared = (
         later(__package__, f"files:{name}")
         for name in ("files_of", "is_library", "load", "load_for", "load_library", "load_parts", "prepared")

@@ -11,7 +11,7 @@ from .spectra import Endmembers, each_once
 
 # Least share of a spectrum's channels that a library's spectrum must have to be compared.
 LEAST_SHARE = 0.5
-# A match is ambiguous if the next one's distance is at most this much as large.
+# A match is ambiguous if the next one's distance is at most this many times its own.
 AMBIGUOUS = 1.1
 
 
@@ -29,14 +29,6 @@ def at_height_one(spectra: np.ndarray) -> np.ndarray:
     heights = np.abs(spectra).max(axis=0)
     out = np.full(spectra.shape, np.nan)
     return np.divide(spectra, heights, out=out, where=(heights > 0) & (heights < np.inf))
-
-
-def angles_between(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return the angles (p, q) between the columns of two matrices, in radians; zero columns are at 60° of others."""
-    left, right = (E / np.maximum(np.sqrt(np.square(E).sum(axis=0)), np.finfo(float).tiny) for E in (A, B))
-    # Half the chord is the sine of half the angle: it keeps the digits of a small angle, which a cosine loses.
-    halves = np.stack([np.sqrt(np.square(right - unit[:, None]).sum(axis=0)) / 2 for unit in left.T])
-    return np.asarray(2 * np.arcsin(np.minimum(1.0, halves)))
 
 
 def angles(spectra: np.ndarray, known: np.ndarray) -> np.ndarray:

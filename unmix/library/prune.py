@@ -13,8 +13,7 @@ import numpy as np
 
 from ..errors import LibraryError, MethodError
 from .classes import NO_CLASSES
-from .match import angles_between
-from .spectra import Endmembers
+from .spectra import Endmembers, angles_between
 
 # Share of the spectra, nearest to a scene, that stay unless they are near copies.
 NEAREST = 0.05

@@ -363,3 +363,11 @@ def duplicates(library: Endmembers) -> list[tuple[str, str]]:
     common = valid.T.astype(float) @ valid
     near = np.argwhere(np.triu((cosine > 1 - LARGEST_ANGLE_OF_EQUAL**2 / 2) & (2 * common >= len(values)), 1))
     return [(library.names[i], library.names[j]) for i, j in near]
+
+
+def angles_between(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Return the angles (p, q) between the columns of two matrices, in radians; zero columns are at 60° of others."""
+    left, right = (E / np.maximum(np.sqrt(np.square(E).sum(axis=0)), np.finfo(float).tiny) for E in (A, B))
+    # Half the chord is the sine of half the angle: it keeps the digits of a small angle, which a cosine loses.
+    halves = np.stack([np.sqrt(np.square(right - unit[:, None]).sum(axis=0)) / 2 for unit in left.T])
+    return np.asarray(2 * np.arcsin(np.minimum(1.0, halves)))

@@ -1,6 +1,6 @@
 """Compute the digests of outputs: of files, of images by their lines, of a run's record.
 
-Outputs that are folders, as a map in Zarr is: removed, flushed, measured and digested as a whole, as files are.
+Remove, flush, measure and digest outputs that are folders, as a map in Zarr is, as a whole.
 """
 
 import contextlib
@@ -121,7 +121,7 @@ def opened_folder(path: str | Path, within: int | None = None) -> int:
 
 
 def discard(path: str | Path, within: int | None = None) -> None:
-    """Remove a file, link or store that unmix wrote; ``within`` is the descriptor of a workplace, to be emptied."""
+    """Remove a file, link or store that unmix wrote, or anything in our own open folder ``within`` (a descriptor)."""
     try:
         os.unlink(path, dir_fd=within)
     except FileNotFoundError:

@@ -14,7 +14,8 @@ from ..io.fields import NODATA
 from ..io.formats.header import geotransform
 from ..library.fractions import DESCRIPTIONS
 from ..outputs.names import normalize_of
-from ..runs.files.finished import FinishedRun, seconds_of
+from ..runs.files.finished import FinishedRun
+from ..runs.record.fit import seconds_of
 from .parts import (
     MOST_SHOWN,
     bars,
@@ -80,7 +81,7 @@ def verdict(report: dict[str, Any]) -> str:
         "Certainty": text(
             "; ".join(report[name]["said"] for name in ("uncertainty", "ranges") if "said" in (report.get(name) or {}))
         )
-        or "not estimated; <code>--uncertainty</code> does",
+        or "not estimated; <code>uncertainty</code> does",
         "Ground": "not compared; <code>unmix compare</code> or <code>validate</code> does",
     }
     rows = "".join(f"<dt>{question}</dt><dd>{answer}.</dd>" for question, answer in said.items())

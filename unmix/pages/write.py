@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 from ..errors import MethodError, OutputError, UnmixError
 from ..outputs import PAGE, RECORD, Inputs, inputs_of_run, refuse_inputs, write_whole
-from ..runs.files.finished import FinishedRun, State, is_folder_of_runs, runs_below, seconds_of, state_of_run
+from ..runs.files.finished import FinishedRun, State, is_folder_of_runs, runs_below, state_of_run
+from ..runs.record.fit import seconds_of
 from .parts import document, embedded, percent, text
 from .scene_page import picture_of, scene_page
 

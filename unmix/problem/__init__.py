@@ -16,7 +16,6 @@ from ..methods import ALLOWANCE, SOLVERS, Method, ModelChoice, Solver, classes_i
 from ..methods.constraint import Constraint
 from ..settings import settings_of
 from ..settings.run import RunSettings
-from .dual_point import slopes_of_dual
 from .factors import (
     LONGEST,
     SHORTEST,
@@ -257,11 +256,11 @@ class Problem:
         """The models of a pixel: of MESMA (`unmix.solvers.pixels.mesma.tables.Models`), a search's value, or (0, 0)."""
         if self.search is not None:
             return self.search[1]
-        from ..solvers.pixels.mesma.tables import MOST_MODELS, Models, allowed_sets, tables
-
         choice = self.mesma
         if not choice:
             return np.empty((0, 0))
+        from ..solvers.pixels.mesma.tables import MOST_MODELS, Models, allowed_sets, tables
+
         kinds = self.endmembers.classes or ()
         names = classes_in_order(kinds)
         (fewest, most), L = choice.sizes, float(len(self.E))
@@ -307,6 +306,8 @@ class Problem:
         """The slopes (p,) of `slopes_of_dual` where E lacks full rank and abundances need no sum of one; else zeros."""
         if self.curvature > 0.0 or not self.constraint.is_cone:
             return np.zeros(self.E.shape[1])
+        from .dual_point import slopes_of_dual
+
         return slopes_of_dual(self.E, self.norms, len(self.penalty) > 0)
 
 

@@ -12,7 +12,7 @@ from ..summary import Summary
 from .record.judgement import LEAST_LEVEL, MISFIT_OF_LEVEL
 from .record.misfit import Misfit, misfit_beside_noise
 
-# Most pixels that are read if a run has not kept a sample (`check`, and runs that were resumed).
+# Most pixels that are read where a run has not kept a sample: in `check`, for `Pooled` noise, and in resumed runs.
 MOST_READ = 2048
 # The noise is that of the pixels with the smallest residuals: this percentile.
 NOISE_PERCENTILE = 5.0
@@ -20,7 +20,7 @@ NOISE_PERCENTILE = 5.0
 FEWEST_PIXELS, MOST_ENDMEMBERS = 64, 48
 # Sums of abundances are reported if noise explains no more than this part of their variation.
 MOST_NOISE_PART = 0.1
-# The share of the squares of a scene's values that is of values below 0 from which on they are not those of light: of
+# Values are not those of light if values below 0 have more than this share of the sum of squares: of
 # minimum noise fractions it is a half, of reflectance with noise some per cent.
 BOTH_SIGNS = 0.2
 
@@ -70,7 +70,7 @@ class Look:
     Attributes
     ----------
     negative, far_below : arrays (p,), float64
-        Shares of the pixels whose unconstrained abundance is negative, and that are below −5 % of the pixel, of spectra
+        Shares of pixels whose unconstrained abundance of an endmember is below 0, and below −0.05, pixels and spectra
         at unit length; NaN for a spectrum that is zero.
     unit : array (L, k), float64
         The endmembers that are not zero, at unit length.
@@ -79,7 +79,7 @@ class Look:
     left : array (N, L), float64
         Their residuals at the unconstrained answer.
     noise : array (N,), float64
-        The standard deviation of a band, of these.
+        The standard deviation of a band's noise in the scene, over the length of each pixel.
     sums : (float, float), optional
         The 5th and the 95th percentile of the sum of a pixel's unconstrained abundances; None where noise alone could
         vary it.

@@ -18,7 +18,7 @@ from .look import Sample
 FEWEST_PIXELS, MOST_FREE = 32, 1e6
 # The part of a normal distribution that is below one deviation; the distance of its quartiles, in deviations.
 ONE_DEVIATION, QUARTILES = 0.8413447460685429, 1.3489795003921634
-# The share of pixels whose residual is by chance as large as those whose own noise is taken: such lack a spectrum.
+# A pixel whose residual is so large in at most this share by chance lacks a spectrum: its own noise is taken.
 LACKING = 1e-3
 
 
@@ -38,7 +38,7 @@ class Pooled(NamedTuple):
 
     def variances(self, squares: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the variance of noise in pixels and its degrees of freedom, (n,) both; ``squares``: see `of_squares`."""
-        # As `beside` for single pixels; 0 of a pixel without a degree of freedom.
+        # By the numbers of `beside`; a pixel without a degree of freedom has variance 0.
         found, free = np.zeros(len(squares)), self.free + own
         for k in np.unique(own[free > 0]):
             base, divisor, largest, _ = self.beside(float(k))
@@ -48,8 +48,8 @@ class Pooled(NamedTuple):
         return found, free
 
     def beside(self, own: float) -> tuple[float, float, float, float]:
-        """Return the numbers that make noise of a squared residual with ``own`` degrees of freedom."""
-        # The sum to add and the divisor of both, the largest residual that is noise, and by how much a deviation is
+        """Return four numbers that turn a squared residual with ``own`` degrees of freedom into a variance of noise."""
+        # The number to add, the divisor of the sum, the largest square that is noise, and by how much a deviation is
         # larger than if noise were known.
         from scipy.special import chdtri, stdtrit
 

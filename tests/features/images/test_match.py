@@ -11,7 +11,8 @@ from test_cli import unmix as command
 import unmix
 from unmix.devices import simulated
 from unmix.library import Endmembers, load, match
-from unmix.library.match import angles_between, names_of, without_continuum
+from unmix.library.match import names_of, without_continuum
+from unmix.library.spectra import angles_between
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
 AXIS = np.linspace(400.0, 2400.0, 81)

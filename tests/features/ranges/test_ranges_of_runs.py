@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 from conftest import read_map, refused, verify_tells, write_csv, write_cube
+from reference.uncertainty import pooled_by_definition
+from scipy.stats import norm
 
 import unmix
 from unmix.commands.verify import verify
@@ -178,3 +180,27 @@ def test_a_library_without_classes_or_bounds(tmp_path, scene):
     with pytest.raises(LibraryError, match="may have no bound"):
         unmix.run(cube, endmembers=opposite, method="nnls", ranges="each", **words)
     assert not list((tmp_path / "o").glob("*_range*"))
+
+
+@pytest.mark.parametrize(("method", "bands"), [("nnls", 4), ("fcls", 6)])
+def test_noise_of_few_bands_is_pooled_over_the_scene(tmp_path, method, bands):
+    """Ends of pixels that are sure of all abundances are as far as Student's t allows; one deviation is 68 %."""
+    random = np.random.default_rng(bands)
+    E = random.uniform(0.1, 0.9, (bands, 3))
+    Y = (E @ random.dirichlet(np.full(3, 60), (12, 10, 1)).swapaxes(2, 3))[..., 0] + 0.002 * random.standard_normal(
+        (12, 10, bands)
+    )
+    words = {"endmembers": write_csv(tmp_path / "e.csv", E), "method": method, "ranges": "each", "browse": False}
+    unmix.run(write_cube(tmp_path / "c.hdr", Y), confidence=2 * norm.cdf(1) - 1, device="cpu", **words)
+    A, held = unmix.solve(Y, E, method=method).abundances.reshape(-1, 3), int(method == "fcls")
+    squares = np.square(Y.reshape(-1, bands) - A @ E.T).sum(axis=1)
+    noise = pooled_by_definition(squares, np.full(len(squares), bands - 3 + held))
+    lower, upper = ends_in(tmp_path / "c")
+    sizes = np.array([noise(square, bands - 3 + held) for square in squares])
+    M = np.linalg.pinv(E[:, 1:] - E[:, :1] if held else E)
+    M = np.vstack([-M.sum(axis=0), M]) if held else M
+    away = sizes[:, None] * np.sqrt(np.square(M).sum(axis=1))
+    sure = (8 * away < A).all(axis=1)
+    assert sure.sum() > 20
+    np.testing.assert_allclose(upper[sure], (A + away)[sure], rtol=1e-5)
+    np.testing.assert_allclose(lower[sure], (A - away)[sure], rtol=1e-5)

@@ -82,7 +82,7 @@ def poisson(
 
     Notes
     -----
-    Steps of Fisher's scoring are least squares with weights 1/μ (`unmix.nnls`), which choose the support; Newton's
+    Steps of Fisher's scoring and of Newton, by turns, are weighted NNLS (`unmix.nnls`) and choose the support; Newton's
     steps on it end the search. With ``g = Eᵀ(1 − y/μ)``, v is g where x > 0, and its negative part elsewhere, ``σ²``
     the least eigenvalue of the Hessian ``Eᵀ diag(y/μ²) E`` and ``M`` one over the root of the least count above 0: the
     cost is M-self-concordant (Nesterov 2018, 5.1), so ``|x − x*| ≤ δ = q / (1 − M q) / σ`` where ``q = |v| / σ`` and M

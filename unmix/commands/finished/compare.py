@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import InputError, MethodError
 from ...io.cube import band_names
 from ...library import Endmembers
-from ...library.match import angles_between
+from ...library.spectra import angles_between
 from ...outputs.names import inputs_of, inputs_of_run
 from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page, side_for
 from ...pages.pictures import Canvas, MapView

@@ -1,7 +1,7 @@
 """`auto`, the default: find several sets of endmembers and choose one without knowing the truth.
 
 **Where brightness does not vary** (`unmix.endmembers.plane`), endmembers are corners of a simplex: the most likely one
-(`likely`), to which the search begins at N-FINDR's pixels; or SISAL's, where noise blurs the fractions and few pixels
+(`likely`), whose search begins at N-FINDR's pixels; or SISAL's, where noise blurs the fractions and few pixels
 are pure, so that pixels do not tell where the facets are.
 
 **Where it varies**, they are edges of a cone: the smallest around the pixels' directions (`cone`), or the means of
@@ -36,14 +36,14 @@ from .likely import Likely, PlaneOfSample, likely
 from .means import means, quick_means
 from .smallest import lonely_edges
 
-# The exponents of amplification and of the least share, to which the second is added. On 212 synthetic scenes, 0 to
+# The exponents of amplification and of the least share, and what is added to that share. On 212 synthetic scenes, 0 to
 # 0.25 and 0.1 to 0.2 took the better set, to 15 %, in 90 to 94 % of them; without both in 88 %.
 POWER_OF_AMPLIFICATION, POWER_OF_LEAST_SHARE, SMALLEST_SHARE = 0.15, 0.1, 1e-3
 # Another set explains a scene as well where its value is at most so many times the least: on the same scenes it was the
 # better one in a quarter of these, beyond that in one of ten.
 AS_WELL = 1.2
-# Numbers of purest pixels at a corner of N-FINDR's simplex whose means the search for the most likely simplex begins
-# with.
+# The search for the most likely simplex begins with means of this many purest pixels at each corner of N-FINDR's
+# simplex.
 PUREST = (100, 20, 1)
 # The most likely simplex is not taken where noise gives the fractions of a material a deviation above the first and
 # fewer pixels are pure than the second share. On 70 flat synthetic scenes 0.03 to 0.04 and 0.15 to 0.3 were right, to
@@ -51,9 +51,9 @@ PUREST = (100, 20, 1)
 MOST_BLUR, FEWEST_PURE = 0.035, 0.25
 # The largest logarithm of a simplex' value: pixels far from a simplex have no density.
 LARGEST_LOG = 700.0
-# To count, an edge without pixels near it costs this times one less the fraction that 5 % of the pixels exceed: on 132
-# synthetic scenes from 0.8 to 1 counted alike. The search ends after so many numbers that are no better than the best;
-# one ended too early.
+# When edges are counted, each costs this times 1 − the 95th percentile of its fractions (lonely edges cost): on 132
+# synthetic scenes 0.8 to 1 counted alike. The count ends after `NO_BETTER` numbers no better than the best; with 1 it
+# ended too early.
 PRICE_OF_LONELY_EDGE, NO_BETTER = 0.8, 2
 # Most threads that count: each call of compiled code ends with a wait for Python's lock, so that 16 took 0.30 s where 6
 # took 0.26.
@@ -108,7 +108,7 @@ class Chosen:
 
     @cached_property
     def differ(self) -> float | None:
-        """By how much fractions of the first two differ, a mean over pixels and materials; None where there is one."""
+        """The mean difference of the fractions of the first two candidates; None where there is only one."""
         return differ(*self.candidates[:2]) if len(self.candidates) > 1 else None
 
     @property
@@ -248,7 +248,7 @@ class Edges(NamedTuple):
 
 
 def count_edges(sampled: Sampled, most: int, threads: int) -> tuple[int, list[Edges]] | None:
-    """Return the best number of edges, at most ``most``, and the best of 1, 2, …; None where noise is not known."""
+    """Return the best number of edges, at most ``most``, and the best `Edges` of each; None if noise is unknown."""
     if not sampled.tells_noise:
         return None
     most = min(most, *sampled.sample.spectra.shape)

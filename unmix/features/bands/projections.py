@@ -50,7 +50,7 @@ def subtract_function(team: Team) -> Any:
 
 @functools.cache
 def chain_function(team: Team) -> Any:
-    """Return ``chain``: it writes the chain of bands from ``start`` to ``order`` (M,), int32; returns its length."""
+    """Return ``chain``, which writes the chain that begins at ``start`` into ``order`` (M,) and returns its length."""
     rank, size, sync, best = team.rank, team.size, team.sync, team.best
     subtract = subtract_function(team)
 
@@ -168,7 +168,7 @@ def inversion_function(team: Team) -> Any:
 
 @functools.cache
 def inverted_function(team: Team) -> Any:
-    """Return ``inverted``: the squared error of the prefix of n bands by `inversion_function`; infinite if singular."""
+    """Return ``inverted``, which returns Σ squared validation errors of a prefix of n bands; infinity if singular."""
     rank, size, sync, total = team.rank, team.size, team.sync, team.total
     invert = inversion_function(team)
 

@@ -38,7 +38,7 @@ class DrawnSet(NamedTuple):
 
     columns: np.ndarray  # (K,) their numbers in the library
     problem: Problem
-    # (L, k) by which normal numbers become noise, of 1 or of the given standard deviations; zeros without noise
+    # (L, k) that turns k normal numbers into noise, white or of the given deviations; (L, 1) zeros without noise
     factor: np.ndarray
 
 

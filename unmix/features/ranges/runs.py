@@ -8,7 +8,6 @@ from ...later import later
 from ...methods import BOUNDED, EXACT
 from ...settings import for_a_feature, setting
 from ..runs import InRuns, Map, OwnMap, Part
-from .limit import FitLimit
 
 log = logging.getLogger("unmix")
 # The map whose values are bounded, by the values of `ranges`.
@@ -68,6 +67,8 @@ def faults(options: Any) -> Iterator[str]:
         yield "`ranges` each: the maps of mesma are of classes; use `ranges` class"
     if options.mesma and options.within is None and options.mesma.fusion == 0:
         yield "`ranges` of mesma are within half of `fusion`, which is 0, unless `within` says more; give that"
+    from .limit import FitLimit
+
     _ = FitLimit.of(options)  # which refuses numbers out of range
     if options.simultaneous and options.noise == "auto":
         yield "`simultaneous` needs the noise of the bands: that of a residual fits it always; name a file with `noise`"
@@ -79,6 +80,7 @@ class RangesOfScene(Part):
     def of_maps(self, derived: Any, rasters: Any, path: Any) -> dict[str, Any]:
         """See `unmix.features.runs.Part.of_maps`."""
         from .judgement import ranges_of
+        from .limit import FitLimit
 
         names = [band.removesuffix(" lower") for band in derived["range"].bands[::2]]
         found = ranges_of(rasters["range"].stored(), names, FitLimit.of(self.options).words)

@@ -17,7 +17,7 @@ from ...solvers.nnqp.programmes import BLOCKS_AT_ONCE, REGISTERS, THREADS, StepE
 
 # Steps before the support is solved for the first time (then after twice as many, and so on), and the most steps.
 FIRST_TRIAL, MOST_STEPS = 16, 10_000
-# Largest dual, relative to √Q_jj s, at which the search ends: a tenth of the κ that is certified.
+# Largest κ (see `Programme`) at which the search ends: a tenth of the κ that is certified.
 LARGEST_FINAL_KAPPA = 1e-11
 # Most unknowns for which the smallest eigenvalue of Q is computed: 1 s.
 MOST_EIGEN = 2000
@@ -44,7 +44,7 @@ class Programme:
     kappa, delta : arrays (N,), float64
         With ``v = −(Qx + h)``, where x_j = 0 only its positive part: ``κ = max_j |v_j| / (√Q_jj s)``, ``s = max_j |h_j|
         / √Q_jj``, and at least the largest −x_j √Q_jj / s; ``δ = |v + ρ|₂ / λ``, ρ a bound on the rounding of v and λ ≤
-        λ_min(Q), infinite if no λ above 0 is known: no x is further than δ from the optimum.
+        λ_min(Q), infinite if no λ above 0 is known: x is no further than δ from the optimum.
     steps : array (N,), int32
     convex : bool or None
         True if Q is known to be convex; None if that is not known: then only a stationary point is certified.

@@ -21,7 +21,7 @@ LISTED = ("band names", "wavelength", "fwhm", "bbl", "data gain values", "data o
 
 @contextlib.contextmanager
 def errors_of(out: Path) -> Iterator[None]:
-    """Turn whatever a library that writes the format of ``out`` raises into `OutputError`."""
+    """Turn what a library that writes ``out`` raises into `OutputError`, but let an `OSError` pass."""
     try:
         yield
     except (OSError, OutputError):

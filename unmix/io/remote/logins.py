@@ -31,7 +31,7 @@ def login_for(place: str) -> str:
 
 @functools.cache
 def found(place: str, *environment: str) -> str:
-    """Return the same, looked for once as long as the environment stays as it is."""
+    """Return the header of `login_for`, cached for each place and each ``environment`` (values of the variables)."""
     scheme, _, host = place.partition("://")
     host = host.lower().removesuffix(":443" if scheme == "https" else ":80")
     if scheme not in ("https", "http"):
@@ -116,7 +116,7 @@ def less_secrets(text: str) -> str:
 
 
 def wanted(place: str) -> str:
-    """Return what to do where a server wants a login, or another one."""
+    """Return the advice for a server that asks for a login, or refused the one that it was sent."""
     scheme, _, host = place.partition("://")
     if login_for(place):
         return f"{host} refuses the login that it was sent; it may have expired"

@@ -112,12 +112,6 @@ def date_in(name: str) -> str | None:
     return None
 
 
-def seconds_of(report: dict[str, Any]) -> float:
-    """Return the seconds that a run took; records of older versions count its blocks only."""
-    seconds = report["seconds"]
-    return float(seconds.get("elapsed", seconds["total"]))
-
-
 @dataclass(frozen=True)
 class FinishedRun:
     """A finished run.

@@ -5,7 +5,7 @@ the options and the input, the second the endmembers and rasters; each later one
 summary, and the CRC-32 of every line since the last entry. An entry is written once its data are on disk, and only
 every 256 MiB or 5 s, since a flush stops writing. A last entry that was cut short by a power loss is ignored.
 
-Schema of a journal's entries, in the words of JSON Schema that `unmix.outputs.names.fault_of` reads.
+Entries are checked by a schema, in the words of JSON Schema that `unmix.outputs.names.fault_of` reads.
 """
 
 import base64
@@ -173,7 +173,7 @@ class ResumeState:
     finishing : list of str or None
         If it was renaming its files to their final names: those names.
     replaced : list of str
-        In that case: outputs of the run that it replaces whose names are not among these.
+        In that case: the existing outputs that it replaces, also those whose names are among these.
     entries : list
         The journal itself; see `unmix.runs.files.journal.check_entries`.
     files : dict of open files

@@ -97,3 +97,9 @@ def in_percent(share: float) -> str:
     if 0.995 <= share < 1:
         return f"{math.floor(1000 * share) / 10:g} %"
     return f"{100 * share:.2g} %" if share < 0.0995 else f"{100 * share:.0f} %"
+
+
+def seconds_of(report: dict[str, Any]) -> float:
+    """Return the seconds that a run took; records of older versions count its blocks only."""
+    seconds = report["seconds"]
+    return float(seconds.get("elapsed", seconds["total"]))

@@ -1,7 +1,7 @@
-"""Solve blocks with more than 32 endmembers on a GPU: 31 columns per product, and a warp per pixel in the search.
+"""Solve blocks of many or ill-conditioned endmembers on a GPU: 31 columns per product, a warp per pixel in the search.
 
-Five kernels for each part of a block: ``Eᵀy``, by the fast path's kernel; the search; the residual, from the stored
-pixel, E and the support alone; its duals, by the same kernel as ``Eᵀy``; and the certificate.
+Kernels for each part of a block: ``Eᵀy``, by the fast path's kernel; the search; the residual, from the stored
+pixel, E and the support alone; its duals, by the same kernel as ``Eᵀy``; the results; and the certificate.
 """
 
 import functools
@@ -35,7 +35,7 @@ MOST_PIXELS = 131072
 def long_residual_kernel() -> Any:
     """Return the kernel that computes ``y − E a``, a warp per pixel, from the stored pixel and the support of a."""
     # Its arguments: StoredBlock; bands in use with gain, offset and shift (L,); E's columns (p, L), filled with zeros
-    # to a multiple of WARP * BANDS_AT_ONCE; Found; residuals (N, L); state; the results' residual; number of pixels.
+    # to a multiple of WARP * BANDS_AT_ONCE; SearchResults; residuals (N, L); state; the results' residual; pixels.
 
     @cuda_kernel
     def residual_block(stored, bands, gain, offset, shift, columns, found, residuals, state, maps, pixels):

@@ -10,7 +10,7 @@ from .loops import LARGEST_ERROR, MOST_SPECTRA, loops_function, scan_scratch
 from .search import fit_model, is_another
 from .solution import SAME_ABUNDANCE
 
-# Numbers of each class, and of shade, over these models: their mean, standard deviation, least and largest fraction.
+# Columns of each class, and of shade: mean, standard deviation, least and largest fraction of the models that count.
 MEAN, DEVIATION, LEAST_FRACTION, LARGEST_FRACTION = range(4)
 NUMBERS = ("mean", "deviation", "least", "largest")
 
@@ -21,7 +21,7 @@ class Rivals(NamedTuple):
     kind: Any  # (p,) int64: the class of each spectrum, in the order of the tables
     normalized: bool  # whether fractions are divided by the sum of the classes
     size: Any  # (w,) int64: spectra of the chosen model
-    spectra: Any  # (4, 3, w) int64: these, in the row of their number, in the order of the tables
+    spectra: Any  # (4, 3, w) int64: its spectra, by place in the tables, the same in all four rows
     abundances: Any  # (4, 3, w)
     bound: Any  # (w,) the largest squared error of a model that counts
     own: Any  # (w,) squared error of the chosen model
@@ -73,7 +73,7 @@ def add_fraction(rivals, s, kind, fraction):
 
 @inlined
 def tally(models, rivals, s, k, i, j, m, t_j, t_m, error):
-    """Count a model of k spectra, whose squared error is below the limit."""
+    """Tally a model of the first k of spectra i, j and m, whose squared ``error`` is below the limit."""
     allowed, error, _ = fit_model(models, rivals, s, k, i, j, m, t_j, t_m, error)
     least, total = np.inf, 0.0
     for c in range(k):
@@ -105,7 +105,7 @@ def above(bound):
 
 @compiled
 def products_of(Y, E, U, squares):
-    """Write the products of pixels (N, L) and spectra (L, p), and |y|²."""
+    """Write the products of pixels (N, L) and spectra (L, p) to ``U`` (N, p), and |y|² to ``squares`` (N,)."""
     # A product of matrices would round differently for another cut into blocks.
     L, p = E.shape
     for n in range(Y.shape[0]):
@@ -157,7 +157,7 @@ def rivals_function() -> Any:
         for kind in range(rivals.present.shape[0]):
             at, lacks = 2 + 4 * kind, rivals.present[kind, s] < count
             least, largest = rivals.sums[kind, LEAST_FRACTION, s], rivals.sums[kind, LARGEST_FRACTION, s]
-            # Those without the class have a fraction of 0.
+            # Models without the class have a fraction of 0.
             mean, share = rivals.sums[kind, MEAN, s], rivals.present[kind, s] / count
             out[at + MEAN] = mean * share
             out[at + DEVIATION] = (rivals.sums[kind, DEVIATION, s] / count + mean * mean * share * (1.0 - share)) ** 0.5
