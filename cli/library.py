@@ -364,7 +364,7 @@ def match(
     from unmix.errors import LibraryError
     from unmix.library import load_parts
     from unmix.library import match as matches_of
-    from unmix.library.match import is_ambiguous, names_of, within
+    from unmix.library.matching import is_ambiguous, names_of, within
     from unmix.library.spectra import SHADE
     from unmix.outputs.names import inputs_of
 

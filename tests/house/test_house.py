@@ -786,3 +786,13 @@ def test_the_package_speaks_of_parameters_and_the_command_line_of_options():
     }  # tables of formats name what stands in a file
     words = {word for name, text in texts if name not in in_files for word in parameter.findall(text)}
     assert {word for word in words if "--" + word.replace("_", "-") not in options} == set()
+
+
+def test_no_function_of_a_package_has_the_name_of_a_module_in_it():
+    """Importing the module would put it in place of a function that is imported when it is called."""
+    for init in PACKAGE.rglob("__init__.py"):
+        names = {path.stem for path in init.parent.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+        calls = [node for node in ast.walk(ast.parse(init.read_text())) if isinstance(node, ast.Assign)]
+        lazy = [node for node in calls if "later(" in ast.unparse(node.value)]
+        bound = {name.id for node in lazy for name in ast.walk(node.targets[0]) if isinstance(name, ast.Name)}
+        assert not bound & names, (init, bound & names)

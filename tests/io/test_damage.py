@@ -18,7 +18,7 @@ import unmix
 from unmix.io import open_cube, probe
 from unmix.io.formats.header import geotransform
 from unmix.library import Endmembers, load
-from unmix.library.fit import spacing
+from unmix.library.to_bands import spacing
 from unmix.scene import open_scene
 from unmix.scene.sample import sampled
 

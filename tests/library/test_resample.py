@@ -15,7 +15,7 @@ import unmix
 from unmix.commands.verify import verify
 from unmix.io import open_cube
 from unmix.library import Endmembers, duplicates, fit, load, load_parts, resample, select
-from unmix.library.fit import gaps_of
+from unmix.library.to_bands import gaps_of
 
 TO_SIGMA = 2 * np.sqrt(2 * np.log(2))
 

@@ -19,7 +19,7 @@ from ..errors import CubeError, LibraryError, MethodError
 from ..features.runs import Part, in_runs
 from ..io import bytes_per_line, counted, located
 from ..library import Endmembers, duplicates, fit, load_parts, prepared
-from ..library.fit import said_left_out
+from ..library.to_bands import said_left_out
 from ..methods import WITHOUT_METHOD, Method, Solver, choose
 from ..options.contradictions import refuse_without_library
 from ..problem import Problem, condition_of, faults_of, plan_problem, some_of, without_rank

@@ -13,10 +13,12 @@ from .spectra import DELETED, SHADE, Endmembers, duplicates, select
 
 if TYPE_CHECKING:
     from .files import files_of, is_library, load, load_for, load_library, load_parts, prepared
-    from .fit import fit, resample
-    from .match import match
+    from .matching import match
+    from .to_bands import fit, resample
 else:
-    fit, resample, match = (later(__package__, name) for name in ("fit:fit", "fit:resample", "match:match"))
+    fit, resample, match = (
+        later(__package__, name) for name in ("to_bands:fit", "to_bands:resample", "matching:match")
+    )
     files_of, is_library, load, load_for, load_library, load_parts, prepared = (
         later(__package__, f"files:{name}")
         for name in ("files_of", "is_library", "load", "load_for", "load_library", "load_parts", "prepared")

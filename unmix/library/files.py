@@ -14,7 +14,6 @@ from ..io import LONGEST_HEADER, Scene, located, open_cube, open_plain, read_sma
 from ..later import later
 from .classes import classified, refuse_lacking
 from .envi import is_envi_library
-from .fit import fit
 from .forms import (
     LONGEST,
     axes_near,
@@ -30,6 +29,7 @@ from .forms import (
 )
 from .spectra import Endmembers, each_once, scaled, select
 from .table import load_csv
+from .to_bands import fit
 
 # Bytes at the start of a file by which its format is recognised.
 HEAD = 4096

@@ -208,7 +208,8 @@ def header_of(path: Path) -> Path:
     header = path if path.suffix.lower() == ".hdr" else header_beside(path)
     if header is None:
         raise LibraryError(
-            f"{path}: is no library that is known: its format is not recognised, and no ENVI header is beside it"
+            f"{path}: is no library that is known, and no ENVI header is beside it; save its spectra as CSV or ENVI "
+            "library, as EnMAP-Box and SPy do"
         )
     return header
 

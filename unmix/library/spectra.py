@@ -88,7 +88,7 @@ class Endmembers:
         Whether the last one is shade (`with_shade`).
     across_gaps : bool
         Whether bands in gaps of the channels are resampled by straight lines across these
-        (`unmix.library.fit.crossed`).
+        (`unmix.library.to_bands.crossed`).
     colors : tuple of str or None
         The colour of each in pictures and class maps, as ``#rrggbb``, or empty.
     """

@@ -7,7 +7,7 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.features.images.features import depth_and_centre
-from unmix.library.match import without_continuum
+from unmix.library.matching import without_continuum
 
 WAVES = np.linspace(2000.0, 2450.0, 46)
 

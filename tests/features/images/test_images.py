@@ -14,7 +14,8 @@ from unmix.errors import CubeError, MethodError, OutputError
 from unmix.features.images import match as module
 from unmix.io import open_cube
 from unmix.io.export import FORMATS
-from unmix.library import AMBIGUOUS, Endmembers
+from unmix.library import Endmembers
+from unmix.library.matching import AMBIGUOUS
 from unmix.settings.maps import MAPS, images
 
 WAVES = np.linspace(500, 2400, 20)

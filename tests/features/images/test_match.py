@@ -11,7 +11,7 @@ from test_cli import unmix as command
 import unmix
 from unmix.devices import simulated
 from unmix.library import Endmembers, load, match
-from unmix.library.match import names_of, without_continuum
+from unmix.library.matching import names_of, without_continuum
 from unmix.library.spectra import angles_between
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")

@@ -11,7 +11,7 @@ from ...blocks import parse_size, workers_for
 from ...endmembers.statistics import walk
 from ...errors import CubeError, MethodError
 from ...io import NODATA, by_pixel, missing, spectra
-from ...library.match import without_continuum
+from ...library.matching import without_continuum
 from ...maps.plain_map import new_maps, put_lines, refuse_masked
 from ...scene import ReadOptions, open_scene
 

@@ -14,7 +14,7 @@ from ...endmembers.statistics import walk
 from ...errors import LibraryError, MethodError
 from ...io import NODATA, Cube, by_pixel, located, missing, spectra
 from ...library import Endmembers, load_parts, prepared
-from ...library.match import AMBIGUOUS, Comparable
+from ...library.matching import AMBIGUOUS, Comparable
 from ...maps.plain_map import NewMaps, new_maps, put_lines, refuse_masked, table_text
 from ...outputs.names import inputs_of
 from ...pages import MOST_CLASSES, fields_of_classes

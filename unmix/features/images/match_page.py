@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...io.fields import NODATA
-from ...library.match import Comparable
+from ...library.matching import Comparable
 from ...pages import BLOCK_BYTES, MAGMA, Canvas, MapView, colour_of, hex_of, png, ramp, thinned_lines
 from ...pages.parts import GAP, document, embedded, figure, legend, lines, percent, ramps, table, text
 

@@ -64,8 +64,8 @@ class Hdf5Cube(Cube):
     """A cube in an HDF5 file; see `unmix.io.cube.Cube` for the attributes.
 
     ``parts`` are the datasets that hold its bands. Where there are several, values are scaled as they are read, and a
-    pixel that is 0 in every band becomes NaN. A dataset with a ``scratch`` file is read from there, as BSQ whatever its
-    own order.
+    pixel that is 0 in every band becomes NaN; bands that are datasets (y, x) are read as they are. A dataset with a
+    ``scratch`` file is read from there, as BSQ whatever its own order.
     """
 
     parts: list[DatasetPart]
@@ -73,7 +73,10 @@ class Hdf5Cube(Cube):
     def fill(self, lines: slice, filled: np.ndarray) -> None:
         """Fill an array with whole lines as stored."""
         with fetched(self.path, lambda: self.stretches(lines)):
-            if len(self.parts) == 1:
+            if self.parts[0].data.ndim == 2:
+                for part, plane in zip(self.parts, filled):
+                    part.fill(lines, 0, plane)
+            elif len(self.parts) == 1:
                 self.parts[0].fill(lines, 1 if self.interleave == "bsq" else 0, filled)
             else:
                 self.read_parts(lines, filled)
@@ -93,7 +96,7 @@ class Hdf5Cube(Cube):
 
     def stretches(self, lines: slice) -> list[tuple[int, int]]:
         """Return the stretches ``(offset, bytes)`` of the file that hold some lines."""
-        axis = 1 if self.interleave == "bsq" else 0
+        axis = 1 if self.interleave == "bsq" and self.parts[0].data.ndim > 2 else 0
         wanted = [slice(None)] * axis + [lines]
         return [one for part in self.parts for one in part.decoder.stretches(wanted)]
 

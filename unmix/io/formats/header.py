@@ -84,8 +84,13 @@ PLAUSIBLE = (200.0, 20000.0)
 # Least fraction of bands with distinct wavelengths; where spectrometers overlap two bands may share one (seen: EnMAP's
 # 986 nm).
 LEAST_DISTINCT = 0.9
-# Names of bands that are their wavelengths, as Wyvern's: at least so many, all within the range (nm) of sunlight.
-BAND_OF_WAVELENGTH, FEWEST_NAMED, SOLAR = re.compile(r"band[_ ](\d{3,4})", re.IGNORECASE), 5, (350.0, 2600.0)
+# Names of bands that end in their wavelengths, as Wyvern's and ACOLITE's: at least so many, with one word before them,
+# all within the range (nm) of sunlight.
+BAND_OF_WAVELENGTH, FEWEST_NAMED = (
+    re.compile(r"([a-z]+)(?:\d+[_ ]|[_ ]?)(\d{3,4}(?:\.\d+)?)(?: ?nm)?", re.IGNORECASE),
+    5,
+)
+SOLAR = 350.0, 2600.0
 WAVELENGTH_IN_NAME = re.compile(
     r"(?<![\w.])(\d+\.?\d*|\.\d+)\s*("
     + "|".join(map(re.escape, sorted(TO_NANOMETRES, key=len, reverse=True)))
@@ -295,8 +300,8 @@ def axis_in_names(fields: Mapping[str, str], bands: int) -> np.ndarray | None:
     if names is None or len(names) != bands:
         return None
     plain = [BAND_OF_WAVELENGTH.fullmatch(name) for name in names]
-    if bands >= FEWEST_NAMED and all(plain):
-        waves = np.array([float(one[1]) for one in plain if one])
+    if bands >= FEWEST_NAMED and all(plain) and len({one[1] for one in plain if one}) == 1:
+        waves = np.array([float(one[2]) for one in plain if one])
         is_spread = bool(np.all(np.diff(waves) > 1)) and SOLAR[0] <= waves.min() and waves.max() <= SOLAR[1]
         return waves if is_spread else None
     matches = [WAVELENGTH_IN_NAME.findall(name) for name in names]

@@ -34,6 +34,7 @@ from .hdf5 import (
     variable_in,
 )
 from .header import axis_in_nanometres
+from .planes import by_planes, sets_of_planes
 from .times import at_date, cube_of_times, dates_along, refuse_stack
 
 # Attributes of NEON's group Reflectance: first and last wavelength, in nm, of each window in which water vapour absorbs
@@ -249,7 +250,7 @@ def by_conventions(file: h5py.File, path: Path) -> Hdf5Cube | None:
     if len(found) > 1:
         listed = ", ".join(f"{brief(data.name)} {data.shape}" for data in found[:MOST_LISTED])
         raise CubeError(f"{path}: name its cube with `dataset`; there are: {listed}")
-    return described(path, found[0], axes_named(found[0])) if found else None
+    return described(path, found[0], axes_named(found[0])) if found else by_planes(file, path)
 
 
 def described(path: Path, data: h5py.Dataset, axes: str, waves: h5py.Dataset | None = None) -> Hdf5Cube:
@@ -363,7 +364,8 @@ PRODUCTS: tuple[tuple[Kind, Callable[[h5py.File, Path], Hdf5Cube | None]], ...] 
             "NetCDF",
             "the one dataset whose axes have names, such as `band`, `y`, `x` or `lat`, `lon`, as xarray writes it; "
             "maps of "
-            "unmix; `--dataset /path` where there are several; with "
+            "unmix; three or more datasets (y, x) with a wavelength in each name (ACOLITE), `--dataset rhos_*`; "
+            "`--dataset /path` where there are several; with "
             "an axis of times `FILE#DATE`",
             "`wavelength`, `fwhm` and `good_wavelengths` beside it",
             "`grid_mapping`, or evenly spaced coordinates",
@@ -442,6 +444,9 @@ def named_product(file: h5py.File, path: Path, dataset: str, wavelengths: str | 
     """Open any dataset of three axes, with any dataset of wavelengths; fill value and scale are NetCDF's."""
     name, _, axes = dataset.partition(":")
     data = file.get(name)
+    planes = by_planes(file, path, name) if name.endswith("*") and not axes else None
+    if planes is not None:
+        return planes
     if not isinstance(data, h5py.Dataset):
         raise CubeError(f"{path}: has no dataset '{name}'; of three axes there are: {candidates_in(file)}")
     waves = None
@@ -474,4 +479,5 @@ def candidates_in(file: h5py.File) -> str:
             candidates.append(f"/{brief(name)} {thing.shape}")
 
     file.visititems(visit)
+    candidates += [f"/{brief(name)}" for name in sets_of_planes(file)][:MOST_LISTED]
     return ", ".join(candidates) or "none"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import LibraryError, MethodError
-from .fit import FINER, MOST_SHIFT_OF_EQUAL, nearest, resample, spacing
 from .spectra import Endmembers, each_once
+from .to_bands import FINER, MOST_SHIFT_OF_EQUAL, nearest, resample, spacing
 
 # Least share of a spectrum's channels that a library's spectrum must have to be compared.
 LEAST_SHARE = 0.5
