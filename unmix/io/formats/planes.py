@@ -34,10 +34,10 @@ def sets_of_planes(file: h5py.File) -> dict[str, list[h5py.Dataset]]:
             found.setdefault((f"{folder}/{stem}*".lstrip("/"), data.shape, data.dtype), []).append(data)
 
     file.visititems(visit)
-    return {key[0]: sorted(planes, key=place_of) for key, planes in found.items() if len(planes) >= FEWEST_BANDS}
+    return {key[0]: sorted(planes, key=wavelength_of_band) for key, planes in found.items() if len(planes) >= FEWEST_BANDS}
 
 
-def place_of(data: h5py.Dataset) -> float:
+def wavelength_of_band(data: h5py.Dataset) -> float:
     """Return the wavelength of a band: that of its attribute, else of its name."""
     own = Attributes(data)
     said = next((one for name in WAVELENGTHS if (one := own.get(name)) is not None and np.size(one) == 1), None)
