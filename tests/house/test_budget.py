@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 ROOMS = {
     "features": 8631,
     "solvers": 5176,
-    "io": 5577,
+    "io": 5581,
     "endmembers": 3558,
     "runs and outputs": 3352,
     "commands and cli": 4010,
@@ -19,7 +19,7 @@ ROOMS = {
     "library": 1433,
     "compiled": 1068,
     "pages": 862,
-    "scene": 815,
+    "scene": 817,
     "devices": 609,
     "maps": 502,
     "problem": 332,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 167,
     "core": 1081,
 }
-TESTS = 29_870
+TESTS = 29_876
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

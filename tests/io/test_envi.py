@@ -145,6 +145,7 @@ FAULTS = {
     "wavelengths": (("", "wavelength = {1, 2, 3}\n"), "'wavelength' has 3 entries for 6 bands"),
     "interleave": (("interleave = bip", "interleave = bsx"), "is not bip, bil or bsq"),
     "offset": (("", "header offset = -8\n"), "negative"),
+    "frames": (("", "minor frame offsets = {0, 16}\n"), "has 'minor frame offsets'"),
     "folder": (lambda path, image: path.parent, "is a folder"),
     "nothing": (lambda path, image: path.with_name("nothing.hdr"), "no such file"),
 }
@@ -160,6 +161,14 @@ def test_faults_are_named_in_one_line(tmp_path, what):
         path.write_text(text.replace(*change) if change[0] else text + change[1])
     error = refused(unmix.CubeError, None, open_cube, named if isinstance(named, Path) else path)
     assert said in str(error.value) and "\n" not in str(error.value) and str(tmp_path) in str(error.value)
+
+
+def test_frames_of_no_bytes_and_maps_of_classes(tmp_path):
+    path = write_cube(tmp_path / "x.hdr", np.ones((4, 5, 6), np.int16), major_frame_offsets=[0, 0])
+    assert open_cube(path).bands == 6
+    path = write_cube(path, np.ones((4, 5, 1), np.uint8), file_type="ENVI Classification")
+    assert open_cube(path).bands == 1
+    refused(unmix.CubeError, "is a map of classes, and no scene", unmix.run, path, count=1)
 
 
 def test_only_regular_files_are_read(tmp_path):

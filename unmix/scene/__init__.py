@@ -202,6 +202,8 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
         raise MethodError("`extract_mask` is for the extraction of endmembers; use `mask`")
     reading = reading.for_scene(path)
     cube, nodata = open_part(path, reading)
+    if "classification" in cube.fields.get("file type", "").lower():
+        raise CubeError(f"{cube.path}: is a map of classes, and no scene; name the cube that it was made from")
     which = "good" if reading.bands == "auto" else reading.bands
     bands = choose_bands(cube, which, reading.scale, reading.ignore_nm, reading.only_nm, reading.offset)
     if reading.bands == "auto":

@@ -16,7 +16,7 @@ from ..fields import DTYPES, header_beside, spectral_fields
 from ..opening import open_plain, why_no_file
 from ..read import ScratchFile, announce, fill_all, read_parts
 from ..remote import RemotePath, files_named
-from .header import read_header, says_tiff, sizes_in, whole
+from .header import read_header, says_tiff, sizes_in, whole, words
 
 KIND = Kind(
     "ENVI",
@@ -55,6 +55,8 @@ REFUSED = {
 }
 GZIP_MAGIC = b"\x1f\x8b"
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+# Bytes before and after each line, or band, of a file that an instrument wrote.
+FRAMES = "major frame offsets", "minor frame offsets"
 
 
 def find_header(path: Path) -> Path:
@@ -239,6 +241,11 @@ def open_pair(path: Path) -> Cube:
     if code not in DTYPES:
         kind = "complex" if code in (6, 9) else "unknown"
         raise CubeError(f"{header}: data type {code} ({kind}) is not supported; supported: {sorted(DTYPES)}")
+    for key in FRAMES:
+        if any(word.strip() not in ("", "0") for word in words(fields, key) or ()):
+            raise CubeError(
+                f"{header}: has '{key}', bytes between lines, which are not read; save it anew without them"
+            )
     dtype = DTYPES[code]
     skip = whole(fields, "header offset", header, 0)
     if skip < 0:

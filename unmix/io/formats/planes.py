@@ -34,7 +34,9 @@ def sets_of_planes(file: h5py.File) -> dict[str, list[h5py.Dataset]]:
             found.setdefault((f"{folder}/{stem}*".lstrip("/"), data.shape, data.dtype), []).append(data)
 
     file.visititems(visit)
-    return {key[0]: sorted(planes, key=wavelength_of_band) for key, planes in found.items() if len(planes) >= FEWEST_BANDS}
+    return {
+        key[0]: sorted(planes, key=wavelength_of_band) for key, planes in found.items() if len(planes) >= FEWEST_BANDS
+    }
 
 
 def wavelength_of_band(data: h5py.Dataset) -> float:
