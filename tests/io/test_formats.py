@@ -488,3 +488,11 @@ def test_the_full_value_of_a_matlab_file_is_its_unit(tmp_path, caplog, old):
     assert choose_bands(cube, "all", 10.0).gain.tolist() == [0.1] * 5
     scipy.io.savemat(tmp_path / "r.mat", values | {"Y": Y / 5000})
     assert open_cube(tmp_path / "r.mat").gain is None
+
+
+@pytest.mark.parametrize("name", ["nodata", "no_data_value", "FillValue"])
+def test_a_variable_says_what_a_matlab_file_has_for_no_data(tmp_path, name):
+    Y = np.random.default_rng(0).integers(1, 99, (4, 5, 3)).astype("f4")
+    Y[1, 2] = -99
+    scipy.io.savemat(tmp_path / "x.mat", {"cube": Y, name: -99.0, "other": -99.0})
+    assert unmix.scene.open_scene(tmp_path / "x.mat").read(1)[1].tolist() == [False, False, True, False, False]

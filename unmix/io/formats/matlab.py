@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError, MethodError, brief, say_once
-from ..cube import Cube, Kind
+from ..cube import Cube, Kind, as_stored
 from ..fields import DTYPES
 from ..probe import survives
 from ..read import ScratchFile, refuse_links, refuse_links_out
 from ..remote import RemotePath
+from .cf import names_of_no_data
 from .header import MOST_BANDS, axis_in_nanometres
 from .matlab5 import Shapes, Version5, refuse_large
 
@@ -30,7 +31,7 @@ KIND = Kind(
     "axes in any order",
     "`wavelength`, `wavelengths`, `wl` or `lambda`, `fwhm`, `bbl`; `--wavelengths NAME`",
     "none",
-    "NaN; `maxValue`; `--nodata`, `--scale`",
+    "NaN; `nodata` and the like; `maxValue`; `--nodata`, `--scale`",
 )
 # Orders of axes that are tried, each with another axis of bands, where only the number of wavelengths tells it.
 ORDERS = ("yxb", "ybx", "byx")
@@ -160,6 +161,8 @@ def describe(
             cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, "", path, cube.problems)
     good = of_variable_bands(file, ("bbl",), bands)
     cube.good_bands = None if good is None else np.asarray(file.value(good)).ravel() != 0
+    for blank in (name for name in names_of_no_data(file.shapes) if np.prod(file.shapes[name]) == 1):
+        cube.nodata = as_stored(float(file.value(blank).ravel()[0]), dtype, path, cube.problems)
     full = float(file.value(FULL).ravel()[0]) if np.prod(file.shapes.get(FULL, (0,))) == 1 else 0.0
     if dtype.kind in "iu" and 1 < full < np.inf:
         cube.gain = np.full(bands, 1 / full)
