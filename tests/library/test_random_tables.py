@@ -62,11 +62,13 @@ def tables(draw):
         heading = "wavelength" if counts or not unit else draw(st.sampled_from(COLUMN)).format(unit)
         rows = [[heading, *names], *([head, *(cell for cell, _ in row)] for head, row in zip(heads, body))]
     else:
-        before, after = draw(
-            st.sampled_from([("", ""), ("", ""), ("X", ""), ("Band ", ""), ("", " nm" if not counts else "")])
-        )
+        forms = [("", ""), ("", ""), ("X", ""), ("Band ", "")]
+        forms += [] if counts else [("", " nm"), ("b#_", ""), ("Band # (", " nm)")]
+        before, after = draw(st.sampled_from(forms))
         index = draw(st.booleans())
-        rows = [["name", *(f"{before}{head.strip(chr(34))}{after}" for head in heads)]]
+        rows = [
+            ["name", *(f"{before.replace('#', str(n))}{head.strip(chr(34))}{after}" for n, head in enumerate(heads, 1))]
+        ]
         rows[0] = [f'"{cell}"' if separator in cell else cell for cell in rows[0]]
         rows += [[name, *(body[b][j][0] for b in range(size))] for j, name in enumerate(names)]
         if index:  # of pandas, whose heading is empty

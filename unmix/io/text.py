@@ -28,8 +28,8 @@ UNSETTLED = {
 }
 # A cell of a column of numbers, whichever their signs; words for no value.
 NUMERIC = re.compile(rf"[-+]?[.,]?\d(?:[\d.,{BLANKS}]*[\d.,])?(?:[eE][-+]?\d+)?")
-# A heading with a number in letters: X1,050 or 420 nm.
-IN_LETTERS = re.compile(rf"([^\d.,]*?)({NUMERIC.pattern})([^\d.,]*)")
+# A heading with a number in letters: X1,050 or 420 nm; or after the number of a band: b1_1,050.
+IN_LETTERS = re.compile(rf"((?:[A-Za-z]+[\s_]*\d+\s*[_(\[]\s*)|[^\d.,]*?)({NUMERIC.pattern})([^\d.,]*)")
 NO_VALUE = frozenset({"", "nan", "na", "n/a", "null", "-", "--", "#n/a"})
 # The first line by which spreadsheets tell each other the separator.
 SEPARATOR = re.compile(r'"?sep=([,;\t])"?', re.IGNORECASE)

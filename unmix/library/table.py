@@ -22,6 +22,8 @@ AXIS_IN_WORDS = r"wave\s*_?(length|number)s?\b|wavelength|wavenumber|wvl\b|wl\b|
 WAVELENGTH = r"wave|lambda|wl\b|nm\b|[uµμ]m\b|nanomet|micromet|micron|angstr|channel|cm-1|energy"
 # A number with the same letters before and after it in each heading, as R and many instruments write them.
 LETTERED = re.compile(r"(\D*?)[\s_.]*(\d+(?:\.\d+)?)[\s_.]*(\D*)")
+# The same after the number of a band: b1_420, Band 1 (420 nm).
+COUNTED = re.compile(r"[a-z]+[\s_]*\d+\s*[_(\[]\s*(\d+(?:\.\d+)?)\s*(\D*?)[)\]]?", re.IGNORECASE)
 
 
 def load_csv(path: Path, raw: bytes) -> Endmembers:
@@ -105,7 +107,9 @@ def axis_of_heading(path: Path, heading: Sequence[str]) -> tuple[list[int], np.n
     lettered: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for i, cell in enumerate(heading):
         found = LETTERED.fullmatch(cell)
-        if found and i not in plain and (found[1] or found[3]):
+        if counted := COUNTED.fullmatch(cell):
+            lettered.setdefault(("", counted[2].lower()), []).append((i, float(counted[1])))
+        elif found and i not in plain and (found[1] or found[3]):
             lettered.setdefault((found[1].lower(), found[3].lower()), []).append((i, float(found[2])))
     form, longest = max(lettered.items(), key=lambda one: len(one[1]), default=(("", ""), []))
     steps = np.diff([value for _, value in longest])
