@@ -11,12 +11,12 @@ ROOT = Path(__file__).parents[2]
 ROOMS = {
     "features": 8631,
     "solvers": 5176,
-    "io": 5584,
+    "io": 5588,
     "endmembers": 3558,
     "runs and outputs": 3352,
     "commands and cli": 4010,
     "arrays": 1559,
-    "library": 1433,
+    "library": 1436,
     "compiled": 1068,
     "pages": 862,
     "scene": 817,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 167,
     "core": 1081,
 }
-TESTS = 29_881
+TESTS = 29_883
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

@@ -106,7 +106,7 @@ def moved(folder, code, ending, kind, caplog):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("code", [2264, 26910, 3035, 2154, 4326, 4267, *codes(4, 1)])
+@pytest.mark.parametrize("code", [2264, 26910, 3035, 2154, 4326, 4267, 8045, 2053, *codes(4, 1)])
 def test_place_of_a_few_systems(tmp_path, caplog, code):
     """US survey feet, a datum that is not WGS 84, ellipsoids, and some at random."""
     for ending, kind in itertools.product(WRITERS, ENDINGS):

@@ -127,23 +127,26 @@ def name_of_system(cube: Cube) -> str:
 
 def system_of(fields: Mapping[str, str]) -> str:
     """Return the WKT of a header, else the WKT that GDAL derives from its map info; empty where neither is usable."""
-    own = " ".join(fields.get("coordinate system string", "").strip("{} \n").split())
-    return (
-        self_contained(own) if own else of_map_info(*(fields.get(key, "") for key in ("map info", "projection info")))
-    )
+    own, texts = fields.get("coordinate system string", ""), [fields.get(key, "") for key in MAP_FIELDS[:3]]
+    # An axis that runs south or west is in WKT 2 alone; GDAL knows its system by name.
+    by_gdal = wkt_by_gdal(*texts, version="WKT2_2019")
+    if re.search(r"AXIS\[[^]]*,(south|west)\b", by_gdal):
+        return by_gdal
+    own = " ".join(own.strip("{} \n").split())
+    return self_contained(own) if own else wkt_by_gdal(*texts[:2])
 
 
 @functools.cache
-def of_map_info(info: str, projection: str) -> str:
-    """Return the WKT that GDAL derives from a map info; empty without a system, and without rasterio."""
+def wkt_by_gdal(*texts: str, version: str = "WKT1_GDAL") -> str:
+    """Return the WKT that GDAL derives from header fields `MAP_FIELDS`; empty without a system, and without rasterio."""
     minimal: dict[str, Any] = {"samples": 1, "lines": 1, "bands": 1, "data type": 1, "interleave": "bsq"}
-    given = {key: text for key, text in (("map info", info), ("projection info", projection)) if text}
+    given = {key: text for key, text in zip(MAP_FIELDS, texts) if text}
     with tempfile.TemporaryDirectory(prefix="unmix-") as folder, contextlib.suppress(Exception):
         image = Path(folder) / "map.img"
         image.write_bytes(bytes(2))  # GDAL does not recognise a file of one byte
         image.with_suffix(".hdr").write_text(format_header(minimal | given), encoding="utf-8")
         with gdal().open(image, driver="ENVI") as source:
-            return source.crs.to_wkt() if source.crs else ""
+            return source.crs.to_wkt(version=version) if source.crs else ""
     return ""
 
 
