@@ -83,7 +83,7 @@ def misfits(run: FinishedRun, model: "RunModel") -> list[Pixel]:
         if group.sum() < FEWEST_OF_GROUP:
             break
         share = percent(float(group.sum()) / len(pixels))
-        found.append(pixels[first]._replace(why=f"Misfit of {share} of the worst pixels"))
+        found.append(pixels[first]._replace(why=f"Pattern of {share} of the worst pixels"))
         alike[group], alike[:, group] = False, False
     return found
 

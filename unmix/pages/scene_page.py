@@ -44,7 +44,7 @@ MOST_DEVIATIONS, SIGMA_SIDE, HIGHEST_VALIDITY = 9, 136, 5.0
 MOST_OPEN = 12
 # Shares of a map's values, in percent, between which its colours are spread.
 STRETCH = 2.0, 98.0
-TRUST_LEAST = "Where this is bright, the spectra leave most unexplained: trust the fractions there least."
+TRUST_LEAST = "Where this is bright, the spectra leave most, in the unit of the scene: trust the fractions there least."
 # Relative RMSE of the median pixel up to which a fit is good, and fair.
 GOOD, FAIR = 0.05, 0.1
 # The share of pixels with a relative RMSE above `FAIR` that is said.
@@ -53,8 +53,8 @@ SOME_POOR = 0.02
 
 # Whether maps may be used, by the colour of the bar.
 USABLE = {
-    " poor": "Do not use these maps as they are: see below why",
-    " fair": "These maps may be used with care: see how well they fit",
+    " poor": "Do not use these maps as they are: input, fit, or what is missing, say why",
+    " fair": "These maps may be used with care: fit, or what is missing, say where",
     "": "These maps may be used: noise explains what is left. Whether the spectra are those on the ground is not known",
 }
 
@@ -73,11 +73,7 @@ def verdict(report: dict[str, Any]) -> str:
     said = {
         "Input": text(input_in_words(report, pixels)),
         "Fit": fit_in_words(fit, share, beside) + mean_in_words(report) if len(fit) >= 3 else "not measured",
-        "Missing": text(missing["said"])
-        if missing
-        else "no single spectrum explains what is left"
-        if beside
-        else "not looked for",
+        "Missing": text(missing["said"]) if missing else nothing_missing(beside),
         "Certainty": text(
             "; ".join(report[name]["said"] for name in ("uncertainty", "ranges") if "said" in (report.get(name) or {}))
         )
@@ -92,6 +88,13 @@ def verdict(report: dict[str, Any]) -> str:
     )
 
 
+def nothing_missing(beside: dict[str, Any] | None) -> str:
+    """Return what is said where no missing spectrum was found; ``beside``: see `unmix.runs.record.misfit`."""
+    if beside is None:
+        return "not looked for"
+    return "nothing" if beside["is_noise"] else "no single spectrum would explain what is left"
+
+
 def input_in_words(report: dict[str, Any], pixels: dict[str, int]) -> str:
     """Return how many pixels have values, and which are odd."""
     odd = (report["endmembers"].get("quality") or {}).get("odd")
@@ -102,7 +105,9 @@ def input_in_words(report: dict[str, Any], pixels: dict[str, int]) -> str:
         (pixels.get("rescued"), "solved again in double-double"),
         (odd and odd["pixels"], "odd, left out where endmembers are extracted"),
     )
-    return ", ".join(f"{count} {what}" for count, what in counts if count or what == "pixels solved")
+    said = ", ".join(f"{count} {what}" for count, what in counts if count or what == "pixels solved")
+    empty = share_from(report, 1.0)
+    return said + (f"; {percent(empty)} hold nothing of the library: is it fill?" if empty > SOME_POOR else "")
 
 
 def proof_in_words(report: dict[str, Any], pixels: dict[str, int]) -> list[str]:
@@ -133,11 +138,16 @@ def proof_in_words(report: dict[str, Any], pixels: dict[str, int]) -> list[str]:
 
 def poorly_fitted(report: dict[str, Any]) -> float:
     """Return the share of a run's pixels with relative RMSE above `FAIR`, without those that are merely dark."""
+    return share_from(report, FAIR) * (1.0 - float(report.get("fit", {}).get("faint_part") or 0.0))
+
+
+def share_from(report: dict[str, Any], least: float) -> float:
+    """Return the share of a run's pixels with at least a relative RMSE; it is 1 where an answer is 0."""
     fit = report.get("fit", {})
     found = fit.get("relative_rmse_histogram") or {"counts": [], "begins": 1.0, "bins_an_octave": 1}
     counts = np.array(found["counts"], float)
     begins = float(found["begins"]) * 2.0 ** (np.arange(len(counts)) / float(found["bins_an_octave"]))
-    return float(counts[begins >= FAIR].sum() / max(1.0, counts.sum())) * (1.0 - float(fit.get("faint_part") or 0.0))
+    return float(counts[begins >= least].sum() / max(1.0, counts.sum()))
 
 
 def mean_in_words(report: dict[str, Any]) -> str:

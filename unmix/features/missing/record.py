@@ -91,7 +91,7 @@ class Missing:
             return f"{begin}: like {first.name} ({first.source}); {misfit}, with it {in_percent(first.misfit)}"
         advice = f"none of {self.searched} others explains it" if self.searched else "try `names`"
         if self.share > NEARLY_ALL:
-            return f"{begin}: {misfit}; before spectra check units, wavelengths, and whether this is their library"
+            return f"{begin}: {misfit}; first check units, wavelengths and library; only then add spectra"
         return f"{begin}: {misfit}, others {in_percent(self.misfit_of_others)}; {advice}"
 
     def to_dict(self) -> dict[str, Any]:

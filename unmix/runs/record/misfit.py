@@ -16,10 +16,11 @@ DEVIATIONS = 3.0
 # A poorly fitted pixel is merely dark where its RMSE is at most this many times the noise (of ten bands, 99 % of noise
 # is), if neighbours that are dark share no more than noise.
 FAINT = 1.5
-# Columns differ as stripes do where the mean of their differences is this many times as large, in squares, as if these
-# were independent in so many lines at least. It is 0.8 to 1.5 in Samson, Jasper Ridge, Moffett, Salinas-A, EnMAP and
-# synthetic scenes, 5 to 2000 with stripes of 5 % of the mean.
-STRIPED, FEWEST_LINES = 3.0, 3
+# Columns differ as stripes do where what the lines of a column share has this part of the variance of noise, and their
+# mean is larger, in squares, by this part than if they were independent; in so many lines at least. The first is -0.01
+# to 0.03 in Samson, Jasper Ridge, Moffett, Salinas-A, EnMAP and synthetic scenes, 0.15 to 80 with stripes of 5 % of the
+# mean.
+STRIPED, LEAST_BEYOND, FEWEST_LINES = 0.12, 0.6, 3
 
 
 class Misfit(NamedTuple):
@@ -94,6 +95,7 @@ def without_stripes(differences: np.ndarray, columns: np.ndarray) -> tuple[np.nd
     own, free = differences - means[which], np.maximum(counts - 1, 1)
     shared = counts * np.square(means).sum(axis=1)
     single = np.bincount(which, np.square(own).sum(axis=1)) / free
-    if np.median(counts) < FEWEST_LINES or not np.median(shared) > STRIPED * np.median(single):
+    lines, beyond = np.median(counts), np.median(shared) / max(float(np.median(single)), 1e-300) - 1.0
+    if lines < FEWEST_LINES or not beyond > max(LEAST_BEYOND, STRIPED * lines):
         return differences, False
     return own * np.sqrt(counts / free)[which, None], True
