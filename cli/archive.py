@@ -230,7 +230,7 @@ def parse_shard(shard: str) -> tuple[int, int]:
 def leave_out(
     cubes: tuple[Path, ...], recognise: Callable[[Path], bool], singular: str, plural: str
 ) -> tuple[Path, ...]:
-    """Return the cubes without those that ``recognise`` matches, and log which these are."""
+    """Return the cubes that ``recognise`` does not match, and log which it matches."""
     others = [cube for cube in cubes if recognise(cube)]
     if others:
         shown = ", ".join(map(str, others[:3])) + (", …" if len(others) > 3 else "")
@@ -356,7 +356,7 @@ def refuse_one_stem(runs: Sequence[Path]) -> None:
 
 
 def for_each(paths: Sequence[Path], do: Callable[[int, Path], None]) -> int:
-    """Call ``do`` with number, from 0, and path of each file; log those that fail and return the exit code."""
+    """Call ``do`` with number, from 0, and path of each file; log each failure and return the exit code."""
     codes: list[int] = []
     for number, path in enumerate(paths):
         try:

@@ -79,7 +79,7 @@ def command(
     A and B are stems of runs' outputs (maps/cube), one of these, or rasters of abundances (x_truth_abundance.hdr, with
     the spectra in x_truth_endmembers.csv). Endmembers are matched by their spectral angles; differences are A - B, of
     the pixels that both have. R² is one less the squared errors over the variance of B; slope is by how much A grows
-    with B. The agreement with a truth is good from an SRE (the energy of B over that of the errors) of 10 dB on, fair
+    with B. The agreement with a truth is good from an SRE (the energy of B over the errors' energy) of 10 dB on, fair
     from 3, and less where an R² is below 0.5 or a map of B has no partner. If A has ranges (--ranges), it
     says how many of B's values are inside; if A or B has deviations (--uncertainty), how many pixels differ by at most
     one (68 % of noise alone) and by more than 1.96 (5 %): a map of the difference has its z, too, and --threshold

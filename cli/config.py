@@ -17,7 +17,7 @@ from .main import COMMANDS
 from .options import DECLARED, Local
 
 log = logging.getLogger("unmix")
-# Options that a record may set: those that its maps depend on. Where to write and how to compute are the reader's to
+# Options that a record may set: the ones its maps depend on. Where to write and how to compute are the reader's to
 # choose, since a stranger who chose them could have, say, a log written over the files that a shell runs.
 RECORDED = {name for name, one in DECLARED.items() if one.affects != "nothing"}
 # Keys in the context of a command: the path of the file, and whether it is the record of a run.

@@ -43,11 +43,11 @@ def combine(*options: Callable[[Command], Command]) -> Callable[[Command], Comma
 
 
 class Once(click.Option):
-    """An option of which the last value counts; where it was given others, a line says so."""
+    """An option whose last value counts; where it was given others, a line says so."""
 
     @property
     def is_single(self) -> bool:
-        """Whether it takes values, of which one counts."""
+        """Whether it takes values and only one of them counts."""
         return not (self.multiple or self.is_flag or self.count)
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
@@ -99,7 +99,7 @@ def one_of(names: Iterable[str]) -> click.Choice:
 
 
 class FormatName(click.Choice):
-    """The name of an output format, in any case, or that of GDAL's driver for it."""
+    """The name of an output format, in any case, or the name of GDAL's driver for it."""
 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__(list(names), case_sensitive=False)
@@ -149,7 +149,7 @@ class Local(click.Path):
 
 
 class NumberOr(click.ParamType):
-    """A number, or one of some words; ``least`` is that of a whole number."""
+    """A number, or one of some words; with ``least``, a whole number no less."""
 
     name = "number"
 

@@ -7,7 +7,7 @@ errors of computing δ itself. docs/methods.md has the proofs, term by term.
 δ by a face (`face_function`), by the condition of the columns that an optimum may use instead of all endmembers. The
 face K holds the support at first. Let g be ``v + ρ`` on K, over the columns' lengths, and σ the smallest singular value
 of the columns of K at unit length. Then the optimum over K is no further from a than ``|g| / σ²`` (in abundances times
-lengths), and its residual no further than ``|g| / σ`` from that of a. So the dual of any other column is below
+lengths), and its residual no further than ``|g| / σ`` from the residual of a. So the dual of any other column is below
 ``v_j + ρ_j + |e_j||g| / σ``; if that is negative for all, the optimum over K is the optimum, and unique. A column for
 which it is not joins K. It needs neither full rank nor fewer columns than bands.
 
@@ -66,7 +66,7 @@ def certify_function(ops: Width) -> Any:
 
     ``κ = max_j |v_j| / (|e_j| s)``, with ``s = |y|``; for the sum to one the longest column replaces every |e_j|, and s
     is at least that. Where abundances may be negative, s is at least Σ|e_j||a_j|. κ is at least max(−a_j), |Σa − 1|
-    over max(1, Σ|a_j|), and 100 times the duality gap over ½ s², with what |Σa − 1| is worth: the gap is that of a
+    over max(1, Σ|a_j|), and 100 times the duality gap over ½ s², with what |Σa − 1| is worth: the gap is taken at a
     divided by its sum.
 
     ``δ = |v + ρ|₂ / σ²``, where ρ bounds the rounding of v: f is σ²-strongly convex, hence ``σ²|a − a*|² ≤ vᵀ(a* −
@@ -84,7 +84,7 @@ def certify_function(ops: Width) -> Any:
         |e_j|, the lengths of the columns of E.
     slopes : array (p,), float64
         ``e_jᵀc`` for a vector c of length 1 with which all are positive, for the duality gap where curvature is 0.
-        Columns of which a mixture is zero, as a background of either sign, have −1/(σ|e_j|), σ their least singular
+        Columns that can mix to zero, as a background of either sign, have −1/(σ|e_j|), σ their least singular
         value above 0 at unit length: the dual point is orthogonal to them, as c is. Zeros where there is no such
         vector; with shape (0,), κ leaves the duality gap out.
     curvature : float
@@ -173,7 +173,7 @@ def certify_function(ops: Width) -> Any:
 def worth_of_sum(multiplier, r_norm, centre, sum_error, beyond, longest):
     """Return by how much ½|y − E a|² may change when a is divided by its sum, which is off by ``sum_error``."""
     # To first order by λ, of size ``multiplier``, for each unit. Errors ``beyond`` the rounding of a sum, which is no
-    # more than that of the spectra, count for the given spectra, too: by the residual along their mean, of length
+    # more than the spectra's rounding, count for the given spectra, too: by the residual along their mean, of length
     # ``centre``.
     apart, outer = longest * sum_error, centre * beyond
     return multiplier * sum_error + r_norm * outer + (apart + outer) * (apart + outer) * 0.5

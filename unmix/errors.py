@@ -10,7 +10,7 @@ log = logging.getLogger("unmix")
 
 @functools.cache
 def say_once(said: str, level: int = logging.INFO) -> None:
-    """Log a text once a process: an archive has thousands of scenes of which the same is true."""
+    """Log a text once a process: the same may be true of thousands of scenes in an archive."""
     log.log(level, said)
 
 

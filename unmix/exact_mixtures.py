@@ -146,7 +146,7 @@ def bound_mixture(plan, a, q, multiplier, length, k, curvature, size, left, face
     if plan.sum_to_one:
         sum_error = abs(total - 1.0) + p * UNIT_ROUNDOFF * total
         height, scale = math.sqrt(plan.lift), max(size, longest)
-    # Bounds on the residual of feasible abundances, and on that of E d with the constant band.
+    # Bounds on the residual of feasible abundances, and on the length of E d with the constant band.
     left = (
         left * (1.0 + L * UNIT_ROUNDOFF)
         + UNIT_ROUNDOFF * (k + 2.0) * (size + terms)

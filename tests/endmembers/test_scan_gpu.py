@@ -5,6 +5,7 @@ import pytest
 from conftest import write_cube
 
 from unmix.devices import choose_device, count_gpus, simulated
+from unmix.endmembers.averaged import averaged
 from unmix.endmembers.passes import Passes
 from unmix.endmembers.scan import Gpu, View, threads, totals_of
 from unmix.io import Scene, bytes_per_line, open_cube
@@ -45,12 +46,12 @@ def scene_of(tmp_path, shape, interleave, kind, seed):
 
 
 CASES = (
-    [("bip", np.int16), ("bil", np.float32)]
+    [("bip", np.int16), ("bil", np.float32), ("bsq", "averaged")]
     if simulated()
     else [
         (interleave, kind)
         for interleave in ("bip", "bil", "bsq")
-        for kind in (np.int16, ">i2", np.uint8, np.float32, np.float64)
+        for kind in (np.int16, ">i2", np.uint8, np.float32, np.float64, "averaged")
     ]
 )
 
@@ -58,7 +59,9 @@ CASES = (
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("interleave", "kind"), CASES)
 def test_sums_and_projections_are_the_same_bits(tmp_path, gpu, shape, interleave, kind):
-    scene = scene_of(tmp_path, shape, interleave, kind, 3)
+    is_averaged = kind == "averaged"
+    scene = scene_of(tmp_path, shape, interleave, np.float32 if is_averaged else kind, 3)
+    scene = averaged(scene) if is_averaged else scene
     budget = 2 * threads.SLOTS * 2 * bytes_per_line(scene.cube)  # blocks of two lines, which end within units
     seen = {"cpu": [], "gpu": []}
     with np.errstate(invalid="ignore"):

@@ -68,16 +68,16 @@ def nnls(
     Parameters
     ----------
     A : array-like of shape (m, n), or (K, m, n)
-        The matrix of all systems, or one for each of K = N, or those that ``dictionary`` chooses from.
+        The matrix of all systems, or one for each of K = N, or the matrices that ``dictionary`` chooses from.
     B : array-like of shape (m,) or (N, m)
         The right-hand sides; what a masked array masks is NaN.
     weights : array-like of shape (m,) or (N, m), optional
         Weights of the rows, of all systems or of each, at least 0, such as 1/σ²; default is 1. Of the host's rows,
         those of weight 0 may have no value.
     allowed : array-like of shape (n,) or (N, n), bool, optional
-        The columns that x may use; those of the others are 0, and the certificate is that of the problem without them.
+        The columns that x may use; x is 0 in the others, and the certificate holds for the problem without them.
     start : array-like of shape (n,) or (N, n), optional
-        The columns that the search begins with: bool, or x of similar systems, of which those above 0 are meant. It
+        The columns that the search begins with: bool, or x of similar systems: all columns above 0 are meant. It
         changes how long the search takes and, if the optimum is not unique, which one is found.
     dictionary : array-like of shape (N,), int, optional
         The number of each system's matrix in A, from 0.

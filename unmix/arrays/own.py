@@ -48,7 +48,7 @@ def solve_own(
 
 
 def with_last(values: np.ndarray, last: bool) -> np.ndarray:
-    """Return rows (..., p) with one more number, that of shade."""
+    """Return rows (..., p) with one more number, for shade."""
     return np.concatenate([values, np.full((*values.shape[:-1], 1), last, values.dtype)], axis=-1)
 
 

@@ -60,9 +60,9 @@ def solve(
         For nnls, fcls and pcls: minimise ``Σ w_b r_b²``, with weights of all pixels or of each, at least 0, such as
         1/σ²; ``rmse`` is of the bands as weighted, their residuals times √w. Bands of weight 0 may have no value.
     allowed : array-like of shape (p,) or (..., p), bool, optional
-        For the same: the endmembers that a pixel may use; the certificate is that of the problem without the others.
+        For the same: the endmembers that a pixel may use; the certificate holds for the problem without the others.
     start : array-like of shape (p,) or (..., p), optional
-        For the same: the endmembers that the search begins with: bool, or abundances of similar pixels, of which those
+        For the same: the endmembers that the search begins with: bool, or abundances of similar pixels: all endmembers
         above 0 are meant. It changes how long the search takes, and the answer where it is not unique.
     device : str, optional
         "cpu", "cuda", "cuda:K" or "auto"; default is the CPU, and for pixels on a GPU that GPU.

@@ -32,7 +32,7 @@ log = logging.getLogger("unmix")
 # The duality gap, relative to the cost, at which the search ends; and at which it gives up proving more.
 PROVEN = 1e-6
 MOST_STEPS = 20_000
-# The gap is measured, and ρ set anew, at the start and after so many steps, or this share of those before if they are
+# The gap is measured, and ρ set anew, at the start and after so many steps, or this share of the steps so far if it is
 # more: where ρ was set every 8 steps, libraries of 240 spectra had gaps that grew.
 FEWEST_STEPS, SHARE_OF_STEPS = 8, 0.3
 # ρ at the start, over the mean of |e_j|², and the share of what steps show in its logarithm.
@@ -76,7 +76,7 @@ class Prior:
 
 
 def prior_of(tv: float | None = None, laplacian: float | None = None) -> Prior:
-    """Return the prior of which one weight is given; `MethodError` if there are both or none, or it is out of range."""
+    """Return the prior whose weight is given; `MethodError` if both or none are given, or it is out of range."""
     if (tv is None) == (laplacian is None):
         raise MethodError("name one of `tv` and `laplacian`")
     name, weight = ("laplacian", laplacian) if tv is None else ("tv", tv)
@@ -224,7 +224,7 @@ class SpatialImage:
         return cls(np.zeros((p, lines, samples)), lengths, across, down, p if edged is None else edged)
 
     def fill(self, first: int, Y: np.ndarray, valid: np.ndarray, E: np.ndarray, l1: np.ndarray | float) -> None:
-        """Take pixels of some lines, (n, S, L), of which ``valid`` (n, S) have values in all bands."""
+        """Take pixels of some lines, (n, S, L); the ``valid`` ones (n, S) have values in all bands."""
         lines = slice(first, first + len(Y))
         near = np.where(valid[..., None], Y, 0.0)
         self.F[:, lines] = (near @ E - l1 * valid[..., None]).transpose(2, 0, 1)

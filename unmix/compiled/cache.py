@@ -13,7 +13,7 @@ index;
 * a file that a power failure cut off ends every later run: here it is on the disk before it has its name, and has a
 digest;
 * it keeps the code of every version for ever: here it is removed where no process has looked for it in 90 days;
-* it keeps old code as that of new sources, where these change while a process runs: here such a process keeps nothing.
+* it keeps old code for new sources, where the sources change while a process runs: here such a process keeps nothing.
 """
 
 import contextlib
@@ -293,7 +293,7 @@ class CodeStore:
 
     @functools.cached_property
     def sources(self) -> str | None:
-        """Return the key of the function's sources; None where they differ from those that this process runs."""
+        """Return the key of the function's sources; None where they differ from the sources that this process runs."""
         # After an update of the package a long process would keep its code under the key of the new sources. Computed
         # when first used: a run has a hundred compiled functions and calls ten; all keys took 0.1 s.
         with contextlib.suppress(OSError):  # one is there no more

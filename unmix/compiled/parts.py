@@ -65,7 +65,7 @@ class Whole(JITCodeLibrary):
     _optimize_functions = CodePart._optimize_functions
 
     def add_linking_library(self, library: Any) -> None:
-        """Add a library, and those that a part calls."""
+        """Add a library, and the libraries that a part calls."""
         if library not in self._linking_libraries:
             super().add_linking_library(library)
             for below in library._linking_libraries if isinstance(library, CodePart) else ():

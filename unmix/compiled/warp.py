@@ -55,5 +55,5 @@ TEAM = Team("warp", called_on_gpu, rank_in_team, size, sync_warp, total, best, c
 
 
 def team_of(threads: int) -> Team:
-    """Return the team of a block of ``threads``: that of a warp if they are one, which has less to wait for."""
+    """Return the team of a block of ``threads``: a warp's team if they are one warp, which has less to wait for."""
     return TEAM if threads == LANES and not SIMULATED else block_team(threads)

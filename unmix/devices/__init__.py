@@ -69,9 +69,9 @@ def uuid_of(index: int) -> str:
     return bytes(uuid).hex()
 
 
-# Seconds to start a process on a GPU that a CPU does not need, and beyond that of each scene. (H100, 16 cores, 2
+# Seconds that a GPU takes and a CPU does not: to start a process, and then for each scene. (H100, 16 cores, 2
 # million pixels x 224 bands with given endmembers: a process takes 1.4 s on the GPU and 0.8 to 1.1 on its host, whose
-# solving and writing take 0.45 s more; of 100 x 100 pixels 0.93 and 0.57 s, of which the context is 0.25.)
+# solving and writing take 0.45 s more; of 100 x 100 pixels 0.93 and 0.57 s; the context takes 0.25 s.)
 START, OF_A_SCENE = 0.9, 0.1
 # Seconds of one core that a GPU saves: a pixel and band that is solved and written (the same runs), and a product of
 # two of a pixel's bands where endmembers are extracted (by vca, on an H200 2.5 to 3.2 s and 3.8 to 3.9 on its host; by

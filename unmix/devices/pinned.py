@@ -46,7 +46,7 @@ class PinnedMemory:
         return self.used[-1][0].view(kind).reshape(shape)
 
     def keep(self) -> None:
-        """Keep all arrays, none of which is used any more, for the next run."""
+        """Keep all arrays, which nobody uses any more, for the next run."""
         self.spare, self.used = self.used, []
 
     def close(self) -> None:

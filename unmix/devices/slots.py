@@ -18,7 +18,7 @@ class Line:
     """One line of a block: number of samples, number of stored bytes, and whether the residual is wanted.
 
     ``real`` is the type of abundances, RMSE and residual: float32 for files, float64 for arrays in Python; ``dtype`` is
-    that of the stored values. ``home`` names the results that are always copied back from a GPU. ``counted`` is the δ
+    the stored values' type. ``home`` names the results that are always copied back from a GPU. ``counted`` is the δ
     above which a GPU that computes the `unmix.summary.Summary` itself copies back the other results of a block, too, as
     it does where κ is not certified; None if the host computes it. Such a GPU also quantizes: ``steps`` has the step
     and offset of results that are stored as integers (`unmix.steps`), by name. ``normalization`` turns abundances into

@@ -132,7 +132,7 @@ AGREE = 1.5
 # times the second, and the third. On 197 synthetic scenes of 3 to 6 materials this was within one in 95 %, without the
 # misfit in 91 %; neighbouring constants were alike. One too few costs more than one too many: on 126 such scenes the
 # error of fractions was 1.11 times that with the true number where the third was 1.6, 1.04 times with 1.8, and 121
-# counts were within one for 118. The last is the least misfit: that of scenes without noise is rounding.
+# counts were within one for 118. The last is the least misfit: the misfit of scenes without noise is rounding.
 PER_DIMENSION, PER_MISFIT, MORE, LEAST_MISFIT = 0.42, 0.6, 1.8, 0.01
 # A plane is one of materials where it has at most this many times what predicts parts that are held out.
 MOST_OF_HELD_OUT = 2

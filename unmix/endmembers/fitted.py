@@ -375,7 +375,7 @@ def room_for(p: int) -> Room:
 
 
 def room_of_results(data: Tiles, W: np.ndarray) -> Fit:
-    """Return room for how directions lie to the cone with the edges W, of which it has a copy."""
+    """Return room for how directions lie to the cone with the edges W, with a copy of W."""
     return Fit(
         np.array(W, order="C"), *(aligned_zeros(len(rows), WIDE.width) for rows in (data.T, data.T, data.weights))
     )

@@ -1,6 +1,6 @@
 """Leave out pixels that are far from all others: every extraction would pick a hot pixel as an endmember.
 
-The distance of a pixel y is that of the RX detector (Reed and Yu 1990), ``√((y − m)ᵀ C⁻¹ (y − m) / d)``, with mean m
+The distance of a pixel y is as in the RX detector (Reed and Yu 1990), ``√((y − m)ᵀ C⁻¹ (y − m) / d)``, with mean m
 and covariance C of the *other* pixels, and d the rank of C, mostly L: with its own share in C a hot pixel would hide
 itself. With far more pixels than bands its root mean square is about 1.
 """

@@ -40,7 +40,7 @@ def thinned(scene: Scene, step: int) -> Moments:
 
 
 def line_moments(Y: np.ndarray, masked: np.ndarray) -> Moments:
-    """Return the moments of a line's pixels (n, L), of which some are masked (n,)."""
+    """Return the moments of a line's pixels (n, L) that are not ``masked`` (n,)."""
     both = ~(masked[1:] | masked[:-1])
     D, Y = (Y[1:] - Y[:-1])[both], Y[~masked]
     mean = Y.mean(axis=0) if len(Y) else np.zeros(Y.shape[1])

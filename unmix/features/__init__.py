@@ -62,7 +62,7 @@ class Feature(NamedTuple):
     name : str
         Its folder; of a feature in runs also the option that asks for it, and its key in records and in the journal.
     commands : mapping
-        Its commands, with the line that help shows; that of NAME is ``command`` in its file ``command_NAME.py``.
+        Its commands, with the line that help shows; command NAME is ``command`` in its file ``command_NAME.py``.
     public : mapping
         Names that users import from `unmix`, with the file of each.
     images : mapping

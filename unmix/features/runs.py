@@ -68,7 +68,7 @@ class Map:
     is_of_classes : bool
         Whether it holds numbers of classes, as bytes; 0 is no data.
     names_things : bool
-        Whether its values are numbers of things, of which there are no means.
+        Whether its values are numbers of things, which have no means.
     """
 
     is_wanted: Callable[[Any], bool]
@@ -135,7 +135,7 @@ class InRuns(NamedTuple):
     request : mapping of str to callable
         Values on which outputs depend: each is made from the options, and replaces options as they are given.
     uses_seed : bool
-        Whether `seed` is that of its random numbers.
+        Whether `seed` is the seed of its random numbers.
     maps : mapping of str to OwnMap
     is_always : bool
         Whether it has a part in all runs.
@@ -217,7 +217,7 @@ class Part:
         """Take over what an earlier run chose, from its `state`."""
 
     def entry(self, summary: Any) -> dict[str, Any]:
-        """Return its entries in a run's record; ``summary`` is that of all pixels."""
+        """Return its entries in a run's record; ``summary`` is the summary of all pixels."""
         return {}
 
 

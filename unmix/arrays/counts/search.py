@@ -98,7 +98,7 @@ class CountSearch:
         x = self.x[which]
         along, _, weights = self.ratios(which, x)
         curvature = weights @ np.square(self.E)
-        # For few counts, whose Hessian is far from that of scoring. A row for each abundance has its slope, and keeps
+        # For few counts, whose Hessian is far from scoring's matrix. A row for each abundance has its slope, and keeps
         # the step finite where the Hessian is singular.
         held = ADDED_CURVATURE * np.maximum(curvature, curvature.mean(axis=1, keepdims=True))
         goal = x - (self.sums - along) / held

@@ -106,7 +106,7 @@ def is_smooth(case: Case, given: Operands, kappa: Any, delta: Any) -> Any:
     duals = duals - (duals * a).sum(-1)[:, None] if case.sum_to_one else duals
     squares = (E * E).sum(-2) if one.w is None else xp.einsum(f"{one.n}lp,nl->np", E * E, one.w)
     sizes, length = squares**0.5, ((one.weighted(one.Y) * one.Y).sum(-1) ** 0.5)[:, None]
-    if case.sum_to_one:  # duals round as the longest column does, also that of shade, which has none
+    if case.sum_to_one:  # duals round as the longest column does, also the dual of shade, which has no column
         longest = xp.amax(sizes, -1)[..., None]
         sizes, length = longest, xp.where(length > longest, length, longest + 0.0 * length)
     least = LEAST_SHARE * sizes * length

@@ -46,7 +46,7 @@ def on(index: int) -> Iterator[Cuda]:
 
 
 def held(gpu: Cuda, key: Hashable, make: Callable[[], "Held"]) -> "Held":
-    """Return the solver that is held under a key, made if need be; those that were not used for longest give way."""
+    """Return the solver that is held under a key, made if need be; solvers that were not used for longest give way."""
     if key in SHELF:
         SHELF.move_to_end(key)
         return SHELF[key]

@@ -292,7 +292,7 @@ def filled(array: Any) -> np.ndarray:
     if np.ma.is_masked(array):
         if array.dtype.kind not in "iuf":
             raise InputError(f"a masked array is of {array.dtype}, which has no NaN; fill it")
-        # A long double holds whole numbers of 64 bits, so that those that float64 would round are still found.
+        # A long double holds whole numbers of 64 bits, so that numbers that float64 would round are still found.
         real = array.dtype if array.dtype.kind == "f" else np.longdouble if array.dtype.itemsize > 4 else np.float64
         return np.asarray(array.astype(real).filled(np.nan))
     try:
@@ -347,7 +347,7 @@ def narrowed_fields(values: dict[str, Any], real: np.dtype) -> dict[str, Any]:
 
 
 def layout(shapes: Sequence[tuple[str, tuple[int, ...], str]]) -> tuple[list[BufferPart], int]:
-    """Return arrays as parts of a buffer, each of which begins at a multiple of 256 bytes, and the buffer's size."""
+    """Return arrays as parts of a buffer, each beginning at a multiple of 256 bytes, and the buffer's size."""
     parts, end = [], 0
     for name, shape, kind in shapes:
         parts.append(BufferPart(name, end, shape, kind))

@@ -39,7 +39,7 @@ from .sides import (
 ROUNDING_OF_MAPS = 1e-6
 # The share of the squares of a reference below which its variance is rounding of its values.
 LEAST_VARIANCE = 2.0**-100
-# The least variance of a reference, beside its squared errors, of which R² and slope say anything: at less it hardly
+# The least variance of a reference, beside its squared errors, at which R² and slope say anything: at less it hardly
 # varies.
 LEAST_BESIDE_ERRORS = 1e-3
 
@@ -106,7 +106,7 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
 def shares_within(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> Iterator[dict[str, float | None]]:
     """Yield for each pair the shares of b's values ``inside`` a's ranges and ``within`` the deviation, if any."""
     ranges, deviations = range_of_pairs(one, pairs), deviation_of_pairs(one, other, pairs)
-    # Of b − a: values in a's ranges, in one deviation of both, and beyond those of which 5 % are by chance.
+    # Of b − a: values in a's ranges, in one deviation of both, and beyond 1.96 of it, as 5 % are by chance.
     inside, known = np.zeros((3, len(pairs))), np.zeros((3, len(pairs)))
     left, right = [i for i, _ in pairs], [j for _, j in pairs]
     for lines in plan_of(one, other) if ranges or deviations else ():
@@ -232,7 +232,7 @@ def compare(
     Returns
     -------
     dict
-        ``pixels``: compared, and those that only a or only b has, also beyond the other; ``matched_by``; ``averaged``:
+        ``pixels``: compared, and pixels only a or only b has, also beyond the other; ``matched_by``; ``averaged``:
         "a" or "b", which was averaged onto the other's pixels, or None; ``values``: the least and the largest value of
         each; ``pairs``, each with ``a``, ``b``, ``angle`` (degrees; None where spectra are not known),
         ``mean_a``, ``mean_b``, ``rmse``, ``mae``, ``mean_difference``, ``r2``, one less the share of b's

@@ -188,7 +188,7 @@ def write_piece(
         if form.convert is None or percent or piece.bands != work.values.shape[1]:
             scratch = opened.enter_context(tempfile.TemporaryFile(prefix="unmix-"))
             file = scratch if form.convert is not None else opened.enter_context(open_new(outs[0]))
-            for line in work.values:  # a line at a time: the memory is that of a line
+            for line in work.values:  # a line at a time: only one line is in memory
                 file.write(
                     np.ascontiguousarray(in_per_cent(line[bands], run.stem) if percent else line[bands]).tobytes()
                 )

@@ -46,7 +46,7 @@ def shift_from(whole: tuple[int, int], a: np.ndarray, b: np.ndarray) -> tuple[fl
         slopes = np.stack([one[inner].ravel() for one in np.gradient((a + moved) / 2)])
         off = (a - moved)[inner].ravel()
         off -= np.median(off)
-        # Not what changed on the ground, most of which is beyond the noise.
+        # Leave out changes on the ground: most of them are beyond the noise.
         same = np.abs(off) <= MOST_DEVIATIONS * np.median(np.abs(off)) / MIDDLE
         slopes, off = slopes[:, same], off[same]
         matrix = slopes @ slopes.T

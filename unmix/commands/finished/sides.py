@@ -92,13 +92,13 @@ class Side:
     grid : Averages or None
         How the map is averaged onto the pixels of the other.
     mask : Mask or None
-        A raster of the map's size, by which pixels are left out; of averaged pixels those of which it keeps less than
+        A raster of the map's size, by which pixels are left out; averaged pixels are, where it keeps less than
         half.
     codes : array (bands,) or None
         Of a raster of classes, the number of each class; its bands are 1 where a pixel is of the class, and 0
         elsewhere.
     whole : Side or None
-        The map of which this is a part.
+        The map that this one is a part of.
     """
 
     path: Path
@@ -163,7 +163,7 @@ class Side:
         return values if self.sums is None else np.where(present[..., None], values, 0.0) @ self.sums, present
 
     def by_code(self, stored: np.ndarray, present: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which pixels are of which class, from numbers (n, samples, 1), and which have one; 0 is none."""
+        """Return whether pixels are of each class, from numbers (n, samples, 1), and whether of any; 0 is none."""
         present &= stored[..., 0] != 0
         shares = (stored == self.codes) & present[..., None]
         unknown = present & ~shares.any(axis=2)

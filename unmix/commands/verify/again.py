@@ -207,7 +207,7 @@ def lines_again(lines: int, samples: int, sample: int | None) -> list[slice]:
 
 
 def check_extraction(maps: Maps, again: SceneRun, executor: Executor, endmembers: Endmembers, verdict: Verdict) -> None:
-    """Check that endmembers which a run extracted are among those that are extracted again."""
+    """Check that each endmember that a run extracted is found when they are extracted again."""
     asked, options = maps.run.report["asked"], again.options
     if asked["endmembers"] is not None:
         return

@@ -28,7 +28,7 @@ class Verdict:
         Whether every map must hold the same bytes there: the run was made by this code, on a processor and by packages
         as here.
     largest_difference : float
-        Largest difference of a value of those lines, relative to max(1, value).
+        Largest difference of a value of these lines, relative to max(1, value).
     faults : list of str
         One line each; empty where everything is right.
     """

@@ -88,7 +88,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The endmembers that are taken, beside those that are not.
+    """The endmembers that are taken, beside the candidates that are not.
 
     Attributes
     ----------
@@ -271,7 +271,7 @@ def count_edges(sampled: Sampled, most: int, threads: int) -> tuple[int, list[Ed
 
 
 def needed_to_count(found: list[Edges]) -> int:
-    """Return how many numbers of edges, from 1 on, have to be compared, by the values of those so far."""
+    """Return how many numbers of edges, from 1 on, have to be compared, by the values found so far."""
     best = 0
     for k in range(len(found)):
         if k - best > NO_BETTER:

@@ -35,7 +35,7 @@ ALIKE = 0.02
 NEAR_PURE = 0.75
 # Directions of a sample are the same up to this: a rounding of values in float32.
 ROUNDING_OF_DIRECTIONS = 1e-7
-# `map`, or that of a pool of threads.
+# `map`, or the map of a pool of threads.
 Apply = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 

@@ -61,7 +61,7 @@ class Shares(NamedTuple):
 class Density(NamedTuple):
     """The density of pixels under a simplex.
 
-    ``value`` is the mean of −log of it, ``slope`` (p − 1, p) its derivative by the corners, ``shares`` those that are
+    ``value`` is the mean −log of it, ``slope`` (p − 1, p) its derivative by the corners, ``shares`` the shares that are
     more likely, ``blur`` (p,) the deviations that noise gives to barycentric coordinates.
     """
 
@@ -82,7 +82,7 @@ class Terms(NamedTuple):
     corners: Any  # (p, p) a row of ones above the corners
     heavy: Any  # (p, p) corners above a row of a heavy 1
     around: Any  # (p − 1, p) corners less their mean
-    spread: Any  # (p − 1, p − 1) covariance of the simplex, larger by that of the noise, times p (p + 1)
+    spread: Any  # (p − 1, p − 1) covariance of the simplex plus the noise's, times p (p + 1)
     narrow: Any  # (p − 1, p − 1) its inverse
     by_Q: Any  # (p, p) derivatives by Q
     work: Any  # (p, p)
@@ -126,7 +126,7 @@ class Pixels:
     Z : array (n, p − 1), float64
         Their components.
     mapped : callable
-        `map`, or that of a pool of threads.
+        `map`, or the map of a pool of threads.
     """
 
     def __init__(self, Z: np.ndarray, mapped: Callable[..., Iterable[Any]] = map) -> None:

@@ -9,7 +9,7 @@ deviation that noise gives to b, the density of a pixel is
 A pixel is pure with probability π. Otherwise each material is absent, so that the pixel is on a facet (w φ), or has any
 amount (Φ), in the volume V of the simplex. A pixel beyond a sharp corner is near to all facets there, yet far from the
 simplex: e is by how much the squared distance to the simplex, over σ², is above Σ min(t, 0)². V is of a simplex whose
-covariance is larger by that of the noise, so that one thinner than the noise has a volume.
+covariance is larger by the noise's, so that a simplex thinner than the noise has a volume.
 
 Corners, π and w are those under which a sample of the pixels is most likely, by turns: shares by expectation and
 maximisation, corners by L-BFGS. So all pixels on edges and facets tell where the corners are, whether or not a pixel is
@@ -67,7 +67,7 @@ class Likely:
     value : float
         The mean over the pixels of −log of their density, for components divided by their root mean square.
     shares : Shares
-        Of pure pixels, and of those without a material.
+        Of pure pixels, and of pixels without a material.
     blur : array (p,), float64
         The deviations that noise gives to barycentric coordinates.
     use : dict
@@ -102,7 +102,7 @@ class PlaneOfSample:
     noise : float
         The variance of the noise of each: the mean one in all other directions.
     mapped : callable
-        `map`, or that of a pool of threads, which share the pixels.
+        `map`, or the map of a pool of threads, which share the pixels.
     """
 
     moments: Moments

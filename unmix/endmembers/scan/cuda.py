@@ -60,7 +60,7 @@ def loading_kernel(interleave: str) -> Any:
 
 @functools.cache
 def counting_kernel() -> Any:
-    """Return the kernel that counts valid pixels, and marks in ``pairs`` (n,) those that differ from the one before."""
+    """Return the kernel that counts valid pixels, and marks in ``pairs`` (n,) pixels unlike the one before."""
 
     def count_pixels(panel, valid, begin, samples, each, pairs, counts):
         # grid: pixels of the block

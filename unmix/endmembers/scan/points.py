@@ -132,7 +132,7 @@ class Points:
         return [first_of(parts, count)[0].tolist() for parts in zip(*self.mapped(of_part))]
 
     def thinned(self, step: int) -> np.ndarray:
-        """Return every n-th row, without those that are masked; array (n, d)."""
+        """Return every ``step``-th row, without masked rows; array (n, d)."""
         some = [rows[-first % step :: step].copy() for first, rows in self.pieces()]  # a view would keep its piece
         rows = np.concatenate(some)
         return rows[~np.isnan(rows[:, 0])]

@@ -31,7 +31,7 @@ from .points import Points
 # Pixels that one thread takes, and whose sums are added to those before as one number: no result depends on blocks or
 # threads. Of 224 bands a unit takes 5 ms. (With 2048, 16 threads waited for each other, since adding takes 0.15 ms.)
 UNIT = 4096
-# Blocks in flight, half of which are read at a time: 16 threads work at two, and read some 10 GB/s.
+# Blocks in flight; half of them are read at a time: 16 threads work at two, and read some 10 GB/s.
 SLOTS = 8
 # Blocks of a GPU: two are read, one is copied, one worked at. They are larger: to enqueue one takes 2 ms of Python.
 GPU_SLOTS = 4
@@ -152,7 +152,7 @@ def scan(
     cube = scene.cube
     blocks = plan(cube, budget, 0 if shape is None else 8 * math.prod(shape) * cube.samples)
     pixels = blocks.lines_per_block * cube.samples
-    # ``shape`` is that of the numbers of a pixel.
+    # ``shape`` is the shape of the numbers of a pixel.
     room = (0,) if shape is None else (pixels, *shape)
     size = blocks.lines_per_block * bytes_per_line(cube)
     slots = [Slot(np.empty(size, np.uint8), np.empty(room)) for _ in range(blocks.slots)]

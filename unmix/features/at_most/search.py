@@ -10,7 +10,7 @@ With columns of unit length, H the inverse of the support's Gram matrix, ``u_j =
 ``d_j`` the squared distance of e_j from the support's span, the square of the misfit rises by ``a_i² / H_ii`` where
 column i leaves, and then falls by ``(w_j + a_i u_ij / H_ii)² / (d_j + u_ij² / H_ii)`` where j enters, unless an
 abundance becomes negative: it falls by less then. So all exchanges cost K p divisions, and nnls is solved only for
-those that may be the best.
+exchanges that may be the best.
 """
 
 from typing import Any, NamedTuple
@@ -78,7 +78,7 @@ class Grown(NamedTuple):
 
 
 class ExchangeSearch(NamedTuple):
-    """Scratch of one pixel for p endmembers of which it may have K; float64 unless stated."""
+    """Scratch of one pixel that may have K of p endmembers; float64 unless stated."""
 
     f: Any  # (p,) products of the endmembers and the pixel, all at unit length
     w: Any  # (p,) duals
@@ -269,7 +269,7 @@ def grow_support(U, search):
 
 @compiled
 def shrink(U, search, k, most):
-    """Drop endmembers from a support of k until ``most`` are left, first those that raise the misfit least."""
+    """Drop endmembers from a support of k until ``most`` are left, always the one that raises the misfit least."""
     _, x, _, _, H = search.grown
     while k > most:
         leaving, least = 0, np.inf

@@ -1,4 +1,4 @@
-"""Selection of bands by orthogonal projections: the least collinear ones, or those that predict a target."""
+"""Selection of bands by orthogonal projections: the least collinear bands, or bands that predict a target."""
 
 from .. import Feature
 

@@ -1,6 +1,6 @@
 """Select the bands that predict a target best, or are the least collinear, by successive projections.
 
-The method is that of de Paula et al. 2013.
+The method is by de Paula et al. 2013.
 """
 
 from collections.abc import Iterator

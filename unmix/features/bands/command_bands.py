@@ -43,7 +43,7 @@ from unmix_cli import options
 @options.as_json
 @options.logs
 def command(source: str, as_json: bool, **settings: Any) -> None:
-    """Choose bands by successive projections: those that predict a target best or, without one, the least collinear
+    """Choose bands by successive projections: the best predictors of a target or, without one, the least collinear
     ones.
 
     TABLE has a spectrum in each row: CSV, any library that run takes, FILE.npy, FILE.h5:/NAME or FILE.mat:NAME. Writes

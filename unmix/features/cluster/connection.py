@@ -55,7 +55,7 @@ class Access:
         The port of their dashboard, on the loopback interface; 0 is any free one, None no dashboard.
     tls_ca, tls_cert, tls_key : path-like or None
         Files in PEM for a scheduler at a ``tls://`` address: the authority that signed its certificate, and our own
-        certificate and key. With None, those that Dask's own configuration names.
+        certificate and key. With None, the files that Dask's own configuration names.
     patience : float
         Seconds to wait for a scheduler's file, and for its answer (`CONNECTING` at most).
     """
@@ -155,7 +155,7 @@ def start_local_cluster(access: Access, stack: contextlib.ExitStack) -> LocalClu
     # profiles: before Python 3.11.9 a thread that ends while one is taken may stop the worker for ever.
     if access.dashboard is None:
         scheduler_options |= {"dashboard": False, "preload": [PRELOAD]}
-    # Processes that start meanwhile, and those that replace them, are children of threads that begin here and have this
+    # Processes that start meanwhile, and their replacements, are children of threads that begin here and have this
     # thread's mask: one that dies of Ctrl-C while it starts prints pages of tracebacks.
     held = signals_held(signal.SIGINT)
     with held, dask.config.set({"distributed.worker.profile.enabled": access.dashboard is not None}):

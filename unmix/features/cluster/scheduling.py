@@ -39,7 +39,7 @@ class Workers:
         """Return the connected workers whose device has not failed; `DeviceError` where there is none for too long."""
         with self.asking():
             everyone = set(self.client.nthreads(callback_timeout=FROZEN))
-        self.broken &= everyone  # forget those that left: one restarted at the same address may work
+        self.broken &= everyone  # forget workers that left: one restarted at the same address may work
         now = time.monotonic()
         if everyone > self.broken:
             self.last_seen = now

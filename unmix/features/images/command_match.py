@@ -27,7 +27,7 @@ MOST_SHOWN = 20
     options.declared("select", "library_scale", "across_gaps"),
 )
 def command(found: dict[str, Any]) -> Iterator[str]:
-    """Write for every pixel of CUBE the number of the nearest spectrum of a library, its distance, and that of the
+    """Write for every pixel of CUBE the number of a library's nearest spectrum, its distance, and the distance of the
     next: STEM_match.
 
     STEM_match.csv has names, classes and numbers of pixels. The library is brought to the bands in use; a spectrum must

@@ -94,7 +94,7 @@ IMAGE, TABLE, PLACES = "detect", "_detect.csv", "_detect_places.csv"
 LEAST_VARIANCE = 1e-13
 DETECTORS = ("mf", "ace")
 # Standard deviations of the background, along the target, above which a pixel is of a place unless a threshold is
-# given: backgrounds have longer tails than noise, of which one pixel in 500 million is as far.
+# given: backgrounds have longer tails than noise, where one pixel in 500 million is as far.
 DEVIATIONS = 6.0
 # Targets are in the unit of the scene where the pixels most like them, at most `MOST_LIKE` of a sample, are as large
 # within this factor: shade and other light make less of it, units (per cent, DN) more.
@@ -131,7 +131,7 @@ def detect(
     select, library_scale, across_gaps
         See `unmix.run`.
     threshold : float, optional
-        The score above which a pixel is of a place; default is that of six standard deviations of the background along
+        The score above which a pixel is of a place; default: the score of 6 standard deviations of the background along
         the target: of the matched filter as many of its own, of the cosine 36 / (35 + rank), of a pixel that is so far
         and else as the background.
     out_dir, format, overwrite, memory, threads, **reading

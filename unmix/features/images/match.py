@@ -78,7 +78,7 @@ def match(
     dict
         ``files``; ``spectra``: for each library spectrum that can be compared ``number`` (from 1), ``name``, ``class``,
         ``pixels``, the count of pixels nearest to it, and ``mean_distance``, theirs, None where there are none;
-        ``none``: the count of pixels with values but no match; ``unclear``: of those with one, the count to which the
+        ``none``: the count of pixels with values but no match; ``unclear``: the count of matched pixels to which the
         next spectrum is at most 10 % farther.
 
     Raises

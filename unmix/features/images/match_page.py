@@ -34,10 +34,10 @@ class Matched:
     spectra : sequence of dict
         ``number``, ``name``, ``class``, ``pixels`` and ``mean_distance`` of each that can be compared.
     none, unclear : int
-        Pixels without a name; and those with one of which another spectrum is nearly as near.
+        Pixels without a name; and named pixels to which another spectrum is nearly as near.
     known : Comparable
     means : array (K + 1, L)
-        The mean of the pixels nearest to each spectrum, of those without a name first; NaN where there are none.
+        The mean of the pixels without a name, then of pixels nearest to each spectrum; NaN where there are none.
     image : array (lines, 3, samples), float32
         Number, distance, and distance of the next; `NODATA` where masked.
     unit : str

@@ -58,7 +58,7 @@ def mnf(
     Returns
     -------
     dict
-        ``files``; ``count``; and of all fractions, the strongest first, ``ratio``, their variance over that of their
+        ``files``; ``count``; and of all fractions, the strongest first, ``ratio``, their variance over the variance of
         noise, and ``coherence``, the correlation of neighbours, 1 − 1/ratio; ``noise``, the standard deviation of each
         band in use: ``by_bands``, of what the others do not predict (Roger and Arnold 1996), and ``by_neighbours``, of
         what neighbours do not share, texture included.

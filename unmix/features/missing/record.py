@@ -35,10 +35,10 @@ class Missing:
     Attributes
     ----------
     pixels, looked_at : int
-        Their number, and that of the sample.
+        Their number, and the number in the sample.
     misfit, misfit_of_others : float
         Relative RMSE of nonnegative mixtures, whatever they sum to: the median of these pixels (the 256 worst), and
-        that of the pixels that are not among them by mixtures of any sign.
+        the median of the pixels that are not among them by mixtures of any sign.
     lines, samples : (first, last) or None
         Where most of them lie, from 0 within the part that is read, or their largest patch of neighbours in the
         sample; None where they are scattered.

@@ -41,7 +41,7 @@ DEVIATIONS = 2.0
 MOST_WORST, MOST_CANDIDATES = 256, 200
 # A direction is looked at where this share of the pixels has it; or half a per cent, with this many times as much of it
 # as any pixel has of its opposite. It is named where the misfit falls to this part with the candidate, which makes up
-# this share of the pixels. Of 88 synthetic scenes of which nothing was missing, whose spectra varied by 4 to 10 %, five
+# this share of the pixels. Of 88 synthetic scenes where nothing was missing, whose spectra varied by 4 to 10 %, five
 # had 2 to 4.7 % of the pixels in one direction: the best candidates left 0.60 to 0.96 of their misfits, with shares of
 # 0.10 to 0.43. None had 1.8 times as much as of its opposite. With one missing the true one left 0.05 to 0.65, with a
 # share of 0.5 or more.
@@ -193,7 +193,7 @@ def what_is_missing(
 
 
 class Lacks(Part):
-    """The search for spectra that the endmembers lack; ``options`` are a run's, or those that `unmix.check` has."""
+    """The search for spectra that the endmembers lack; ``options`` are a run's, or the options of `unmix.check`."""
 
     named: Endmembers | None = None
     found: Missing | None = None

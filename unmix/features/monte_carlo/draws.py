@@ -28,7 +28,7 @@ from .settings import DrawChoice
 
 # Pixels that are solved at a time.
 TOGETHER = 4096
-# Share of a spectrum outside the span of those before it, below which it adds only rounding to their basis.
+# Share of a spectrum outside the span of spectra before it, below which it adds only rounding to their basis.
 DEPENDENT_SPECTRUM = 1e-9
 Solve = Callable[[np.ndarray, Problem], np.ndarray]
 

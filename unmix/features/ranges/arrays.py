@@ -75,12 +75,12 @@ def ranges(
     method : {"nnls", "fcls", "pcls"}
         The constraint on mixtures: a ≥ 0; also a sum of one; or a sum of at most one.
     within : float, optional
-        A mixture fits if its RMSE is at most that of the best one plus this, above 0, in the unit of Y.
+        A mixture fits if its RMSE is at most the best mixture's plus this, above 0, in the unit of Y.
     confidence : float, optional
-        A mixture fits if ``|r|²``, r in units of the noise, is at most that of the best one plus a limit: intervals of
-        this confidence, one at a time, where noise is normal and the library is right. The limit is that of χ² with one
+        A mixture fits if ``|r|²``, r in units of the noise, is at most the best mixture's plus a limit: intervals of
+        this confidence, one at a time, where noise is normal and the library is right. The limit is set by χ² with one
         degree of freedom where all abundances exceed three of their standard deviations; else it is simulated, with
-        those that do not at 0.
+        the other abundances at 0.
     simultaneous : bool
         A mixture then fits if ``|r|²`` is at most the quantile of χ² with L degrees of freedom: all ranges of a pixel
         hold together. They are wider, and NaN where no mixture fits.

@@ -1,6 +1,6 @@
 """Calibrate which mixtures fit at a confidence: how far above the best misfit, for what a pixel surely holds.
 
-Where all abundances are free, the misfit of the truth is above that of the best mixture by χ² of one degree of freedom,
+Where all abundances are free, the misfit of the truth is above the best mixture's by χ² of one degree of freedom,
 one range at a time. Where some are 0 it is not (the "Burrus conjecture" is false: Batlle, Patil, Stanley, Kuusela
 2023): the best mixture gains from each spectrum that is not there, and with 25 alike a limit for 95 % holds 70 %. So
 the quantile is simulated, near a truth that has the spectra whose abundances are clearly above 0, and 0 of all others;
@@ -32,7 +32,7 @@ MOST_DIRECTIONS, DIRECTIONS_BY_SPECTRA, FEWEST_DIRECTIONS = 1000, 64_000, 250
 # Standard errors of the simulated share that are added to it: with 1000 directions of 25 spectra one is half a per
 # cent.
 STANDARD_ERRORS = 2.0
-# The remainder of a spectrum, as a share of its length, below which it is a mixture of those that have any sign.
+# The remainder of a spectrum, as a share of its length, below which it is a mixture of the spectra of any sign.
 LARGEST_DEPENDENT_REMAINDER = 1e-7
 # Limits are rounded up to multiples of this, so that they do not depend on the rounding of a processor's products.
 STEP = 1e-4
@@ -45,7 +45,7 @@ class Calibration:
     ----------
     confidence : float
     E : array (L, P), float64
-        The spectra, bands divided by their noise, with that of shade.
+        The spectra, shade's included, bands divided by their noise.
     has_sum : bool
         Whether abundances sum to one.
     quantities : array (k, P), float64
@@ -81,7 +81,7 @@ class Calibration:
 
     @classmethod
     def of(cls, limit: FitLimit, *how: Any) -> "Calibration | None":
-        """Return that of a limit, or None where it needs none; other parameters are those of the class."""
+        """Return the calibration of a limit, or None where it needs none; other parameters are the class's own."""
         is_calibrated = limit.confidence is not None and not limit.simultaneous
         return cls(limit.confidence, *how) if is_calibrated and limit.confidence is not None else None
 

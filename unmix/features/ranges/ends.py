@@ -41,7 +41,7 @@ REACHED, EXHAUSTED, LOST = 0, 1, 2
 # The rows of ``ends``: μ, ρ, t, how the search ended; the quantity and the weights there, and of the best mixture.
 MU, RHO, SHARE, HOW, VALUE, TOTAL, START, START_TOTAL = range(8)
 ENDS = 8
-# The ends of a quantity: that of most, and that of least, which is the most of its negative.
+# The ends of a quantity: its most, and its least, which is the most of its negative.
 UPWARDS, DOWNWARDS = 0, 1
 
 

@@ -23,9 +23,9 @@ class FitLimit:
     Attributes
     ----------
     within : float or None
-        An RMSE above that of the best mixture.
+        By how much RMSE may exceed the best mixture's.
     confidence : float or None
-        A share: |r|² of the bands in units of their noise may be above that of the best mixture by a limit that holds
+        A share: |r|² of the bands in units of their noise may be above the best mixture's by a limit that holds
         it (`calibration.Calibration`).
     simultaneous : bool
         Whether |r|² may instead be up to the quantile of χ² with a degree of freedom for each band: all ranges of a

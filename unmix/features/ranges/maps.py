@@ -148,7 +148,7 @@ class RangeMap:
             best = self.mixtures.solve_each(Y[part], noise[part])
             for n, (y, deviations, a) in enumerate(zip(Y[part], noise[part], best), begin):
                 mixtures, y, a = self.mixtures.over(deviations), (y / deviations)[None], a[None]
-                # Near the same truths limits hardly depend on how noise is spread over bands: by that of the pixel's
+                # Near the same truths limits hardly depend on how noise is spread over bands: sigma is the pixel's
                 # mean.
                 sigma = np.sqrt(np.square(deviations).mean())
                 pixels = mixtures.pixels(y, a, partial(self.limit.most, L=Y.shape[1], above=self.above(a, sigma)))

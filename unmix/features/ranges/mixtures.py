@@ -65,7 +65,7 @@ class Mixtures:
     Parameters
     ----------
     E : array (L, P), float64
-        The spectra, for pcls with that of shade as one more.
+        The spectra, for pcls with shade as one more.
     has_sum : bool
         Whether abundances sum to one; they are not negative in any case.
     threads : int, optional

@@ -35,8 +35,8 @@ class Reach(NamedTuple):
     lower: Any  # (classes, w) the least fraction so far
     upper: Any  # (classes, w) the largest
     D: Any  # (3, 3) the change of each of a model's fractions with each of its Gram-Schmidt coefficients
-    a: Any  # (3,) that of their sum
-    g: Any  # (3,) that of a quantity
+    a: Any  # (3,) the change of their sum
+    g: Any  # (3,) the change of a quantity
     free: Any  # (3,) the fractions of the unconstrained optimum
     x: Any  # (3,) fractions of a mixture
     at: Any  # (3,) int64: the classes of the model's spectra

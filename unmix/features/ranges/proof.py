@@ -23,7 +23,7 @@ class MixturesOnLines(NamedTuple):
     E: Any  # (L, p)
     columns: Any  # (p, L) its transpose, in C order
     norms: Any  # (p,)
-    has_sum: int  # 1 where abundances sum to one, among them that of shade, a column of zeros
+    has_sum: int  # 1 where abundances sum to one, with the abundance of shade, a column of zeros
     along: Any  # (p,) products with a vector of length one, above 0; (0,) where there is a sum
     along_error: Any  # (p,) by which these may be off
 

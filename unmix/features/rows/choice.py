@@ -18,13 +18,13 @@ from .windows import SIDE, PixelSample, of_array
 
 # The share of the pixels on which a fit by all is made.
 FIRST = 4
-# Fewest windows that are looked at. The variance of their residual, times their pixels, is that of the pixels' where it
+# Fewest windows that are looked at. The variance of their residual, times their pixels, equals the pixels' where it
 # is noise, but for this share (0.01 in draws without errors of the library) or so many deviations, and larger where
 # spectra are wrong, or noise is alike among neighbours.
 LEAST_WINDOWS, WHITE, WHITE_DEVIATIONS = 100, 0.02, 3.0
 # Costs are divided by no less: the largest values of pixels are about 1.
 LEAST_UNIT = 1e-290
-# Numbers above the one that is kept of which the gain is said.
+# How many numbers above the one that is kept have their gain said.
 FURTHER_NUMBERS = 3
 
 
@@ -45,7 +45,7 @@ class Choice:
     rmse : array (K,), float64
         The RMSE without it, in the unit of the pixels.
     others : array (K,), int64
-        The column in place of each that raises the net cost least, of those that promise most; −1 where there is none.
+        The column in place of each that raises the net cost least, of the most promising; −1 where there is none.
     exchanges : array (K,), float64
         By how much, in σ² a pixel: near 0 the two cannot be told from each other.
     numbers : array (n, 2), float64
@@ -100,11 +100,11 @@ def rows(
     E : array-like of shape (L, p)
         A library, one spectrum per column, in the unit of Y.
     count : int or "auto"
-        The number of columns; auto keeps those that lower the net cost by more than noise does.
+        The number of columns; auto keeps columns that lower the net cost by more than noise does.
     method : {"nnls", "fcls", "pcls"}
         The constraints on abundances.
     noise : float, optional
-        σ, the standard deviation of a band's noise, in the unit of Y; default is that of the residual of a fit by all
+        σ, the standard deviation of a band's noise, in the unit of Y; default is the residual's in a fit by all
         columns.
     seconds : float, optional
         The time for a proof that no other subset is better.

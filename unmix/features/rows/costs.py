@@ -16,7 +16,7 @@ DEPENDENT_SHARE = 1e-14
 # A residual below this share of the squared lengths that it is the difference of is computed band by band: no digits
 # were left else.
 LEAST_LEFT = 1e-7
-# Most spectra of which supports are swept and kept (of more spectra pixels share few), and places for these.
+# Most spectra whose supports are swept and kept (of more spectra pixels share few), and places for these.
 MOST_SWEPT, SUPPORTS = 16, 512
 # Supports that are tried before Lawson and Hanson's search, which always ends.
 MOST_ROUNDS = 12
@@ -45,13 +45,13 @@ class Scratch(NamedTuple):
     H: Any  # (k, k)
     support: Any  # (k,) int64
     state: Any  # (k,) int64
-    keys: Any  # (m,) int64: the support, a bit a spectrum, of which a place of the following is; −1 for none
+    keys: Any  # (m,) int64: the support that a place of the following is for, a bit a spectrum; −1 for none
     swept: Any  # (m, k, k) the transpose of G after sweeps of the support's columns (Goodnight 1979)
     sums: Any  # (m, k) its answer to correlations that are all 1
 
 
 def scratch_of(p: int, k: int) -> Scratch:
-    """Allocate scratch for p spectra, of which a pixel has at most k."""
+    """Allocate scratch for pixels that have at most k of p spectra."""
     f, a, x, s, u = np.empty((5, p))
     m = SUPPORTS if p == k <= MOST_SWEPT else 0
     known = np.full(m, -1), np.empty((m, k, k)), np.empty((m, k))
@@ -60,7 +60,7 @@ def scratch_of(p: int, k: int) -> Scratch:
 
 @compiled
 def sweep(T, j, least):
-    """Sweep a column of the transpose of a matrix (k, k); return False if it depends on those that were swept."""
+    """Sweep a column of the transpose of a matrix (k, k); return False if it depends on swept columns."""
     d = T[j, j]
     if not d > least:
         return False
@@ -178,7 +178,7 @@ def residual(shared, a, n):
 def add_costs(F, squares, known, before, gone, shared, work, first, last, A):
     """Write A (n, k) of pixels first to last; return ``Σ|y − E a|²`` and the number of abundances above 0."""
     # F (k, n): correlations; squares (n,): |y|²; known (n, m): optimal abundances of other spectra, to begin with;
-    # before (k,): their places in known, −1 for new spectra; gone (g,): places in known of those that are gone.
+    # before (k,): their places in known, −1 for new spectra; gone (g,): places in known of spectra that are gone.
     cost, count, k = 0.0, 0, len(F)
     for n in range(first, last):
         length, is_known = (squares[n] + shared.lift) ** 0.5, k + len(gone) == known.shape[1]

@@ -9,9 +9,9 @@ from .subsets import Rows, Subsets, with_row, without
 # Rows that an elimination begins with, beside the number that is asked for: those of most energy in the mixtures of
 # all.
 POOL = 40
-# Rows of which an addition or a loss is computed at each step of a selection: those that promise most.
+# Rows whose addition or loss is computed at each step of a selection: the most promising ones.
 TRIED = 6
-# Additions and exchanges that are computed at once: those that promise most.
+# Additions and exchanges that are computed at once: the most promising ones.
 BATCH = 12
 # One of so many pixels tells what a row promises while nothing is to be proved.
 SOME = 4
@@ -21,9 +21,9 @@ ESCAPED, ESCAPES, MOST_WITHOUT = 7.0, 6, 4
 DEVIATIONS = 6.0
 # A row that explains more than this share of what errors of the other spectra would is no error of theirs.
 SHARE = 0.7
-# An exchange may raise the errors of spectra that it needs by so many standard deviations of those that noise makes.
+# An exchange may raise the errors of spectra that it needs by so many standard deviations of the errors by noise.
 SIZE_DEVIATIONS = 3.0
-# Net gain of a row, in σ² a pixel, above which it is not compared with that of simulated noise, which was 0.1 at most.
+# Net gain of a row, in σ² a pixel, above which it is not compared with simulated noise's gain, which was 0.1 at most.
 CLEAR_GAIN = 0.5
 
 
@@ -152,7 +152,7 @@ class Search:
         return self.settled(self.improved(rows) if self.count is None else rows, thorough=True)
 
     def grown(self, rows: Rows, tried: int, barred: Set[int] = frozenset()) -> Rows:
-        """Return rows and one more, the best of those that promise most; the same where there is none."""
+        """Return rows and one more, the best of the most promising ones; the same where there is none."""
         trials = [with_row(rows, k) for _, k in self.additions(rows, SOME, barred)[:tried]]
         return self.best_of(trials, rows) if trials else rows
 
@@ -267,7 +267,7 @@ class Search:
         return None
 
     def longer(self, rows: Rows, thorough: bool) -> Rows | None:
-        """Return rows and one more that is worth its price, None if none of those that promise most is."""
+        """Return rows and one more that is worth its price, None if none of the most promising is."""
         trials = [with_row(rows, k) for _, k in self.additions(rows, 1 if thorough else SOME)[:BATCH]]
         self.subsets.each_cost(trials, rows)
         return next((one for one in sorted(trials, key=self.value) if self.is_better(one, rows)), None)

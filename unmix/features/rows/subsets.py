@@ -118,7 +118,7 @@ class Subsets:
         return np.array([*rows, self.p] if self.has_shade else rows, np.int64)
 
     def fit(self, rows: Rows, like: Rows | None = None) -> Fit:
-        """Return the optimum over some rows, in ascending order, from that of similar ones."""
+        """Return the optimum over some rows, in ascending order, from the optimum of similar rows."""
         if rows not in self.kept:
             self.kept[rows] = self.fitted(rows, like, True)
             self.costs[rows], self.freedoms[rows] = self.kept[rows].cost, self.kept[rows].freedom
@@ -245,7 +245,7 @@ class Subsets:
         return slopes @ inverse, np.diag(inverse)
 
     def wrongness(self, rows: Rows, variance: float) -> tuple[float, float]:
-        """Return Σ|d|²/|e|² of errors d of the rows' spectra e, less that of noise, and the latter's deviation."""
+        """Return Σ|d|²/|e|² of errors d of the rows' spectra e, less its mean by noise, and its deviation by noise."""
         change, spread = self.errors(rows)
         share = 1 / self.lengths[list(rows)] ** 2
         noise, size = variance * float(share @ spread), float(share @ np.square(change).sum(axis=0))
