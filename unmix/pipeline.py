@@ -70,7 +70,7 @@ class Seconds:
     total: float = 0.0
 
     def settle(self, measured: dict[str, float]) -> None:
-        """Replace stages measured from outside by those that a device measured with its own clock."""
+        """Replace times of stages measured from outside by times that a device took with its own clock."""
         for stage, value in measured.items():
             setattr(self, stage, value)
 

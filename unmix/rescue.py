@@ -13,7 +13,7 @@ from .problem import Problem
 
 # Stored values that are copied at a time, in bytes.
 CHUNK_BYTES = 2**20
-# Blocks are written by several threads, of which the first computes a problem's constants: from Python 3.12 on a cached
+# Blocks are written by several threads; the first computes a problem's constants: from Python 3.12 on a cached
 # property does not wait, and sixteen threads computed them all.
 _CONSTANTS = threading.Lock()
 # Solver whose plan has no `packed_index`, which the rescue does not need and which takes 4 ms with 529 endmembers.

@@ -48,7 +48,7 @@ def bin_of(bits):
 
 @compiled
 def kappa_bin_of(bits):
-    """Return the bin of a κ, a non-negative float64, from its bits: the exponent; that of NaN is the last."""
+    """Return the bin of a κ, a non-negative float64, from its bits: the exponent; NaN's bin is the last."""
     return min(max((bits >> 52) - 1023 + KAPPA_BINS, 0), KAPPA_BINS - 1)
 
 
@@ -74,7 +74,7 @@ class BlockCounts(NamedTuple):
     worst: Any  # (n, 4) float64: the largest κ, δ, relative RMSE and RMSE
     steps: Any  # (n, ·) int64: pixels that took 0, 1, 2, … steps
     misfit: Any  # (n, 256) int64: pixels with a relative RMSE in each bin of `edges`
-    kappas: Any  # (n, 64) int64: pixels with a κ in each octave, the last of which begins at 1/2
+    kappas: Any  # (n, 64) int64: pixels with a κ in each octave; the last octave begins at 1/2
     sums: Any  # (n, p) float64: sums of the abundances
     most: Any  # (n, p) float64: the largest abundances
     there: Any  # (n, p) int64: pixels with an abundance above 1 %
@@ -163,7 +163,7 @@ class Summary:
         Numbers of pixels; masked ones are nodata in all used bands, partly_nodata in some. Neither kind is solved.
     certified, fit_certified, failed, rescued : int
         Numbers of pixels with κ ≤ 1e-10 and δ within the limit; with κ ≤ 1e-10 and a larger δ; with a larger κ; and of
-        those that reached κ ≤ 1e-10 only in double-double arithmetic.
+        pixels that reached κ ≤ 1e-10 only in double-double arithmetic.
     sum_of_rmse : float
         The sum of the RMSE of the solved pixels.
     worst_kappa, worst_delta, worst_relative, worst_rmse : float

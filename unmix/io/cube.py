@@ -140,7 +140,7 @@ class Cube:
         return self.screened(filled)
 
     def screened(self, filled: np.ndarray) -> np.ndarray:
-        """Return stored values without those that the screen tells are none, checked by `exact`."""
+        """Return stored values, blank where the screen tells that there is none, checked by `exact`."""
         if self.screen is not None:
             filled[self.screen.misses(filled)] = self.screen.blank
         return exact(self, filled)

@@ -85,7 +85,7 @@ def spread(names: list[str], most: int = SAMPLED) -> list[str]:
 
 
 log = logging.getLogger("unmix")
-# The digest of a file up to SMALL_FILE bytes covers all of it; that of a larger file covers BLOCKS blocks of
+# The digest of a file up to SMALL_FILE bytes covers all of it; a larger file's digest covers BLOCKS blocks of
 # BLOCK_BYTES bytes.
 SMALL_FILE, BLOCKS, BLOCK_BYTES = 2**20, 64, 4096
 # Hexadecimal digits of a digest.

@@ -28,7 +28,7 @@ def survives(path: Path, function: Callable[[], Any]) -> None:
     """Run a function in a child process first; `CubeError` where it crashes, or uses a processor for more than 20 s."""
     if not hasattr(os, "fork") or (sys.platform == "darwin" and threading.active_count() > 1):
         return
-    # The child lacks all other threads, of which it needs none: h5py holds its own lock during a fork, so that no
+    # The child lacks all other threads, and needs none: h5py holds its own lock during a fork, so that no
     # thread is inside the library then. Python 3.12 warns all the same.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

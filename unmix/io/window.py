@@ -311,7 +311,7 @@ def moved(words: list[str], lines: int, samples: int) -> list[str] | None:
 
 
 def size_of_whole(cube: Cube) -> tuple[int, int]:
-    """Return lines and samples of the whole scene, of which a part may be read."""
+    """Return lines and samples of the whole scene, even where only a part is read."""
     whole = cube.cube if isinstance(cube, Window) else cube
     return whole.lines, whole.samples
 

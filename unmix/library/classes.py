@@ -22,7 +22,7 @@ cells_of, is_number, read_rows = (
 
 # The class of a spectrum for which a table of classes has no row, until it is refused; no table can hold it.
 LACKS = "\0"
-# The last map of fractions: the sum of all abundances but that of shade.
+# The last map of fractions: the sum of all abundances except shade's.
 BRIGHTNESS = "brightness"
 # The name of the same band where abundances have weights (`unmix.library.fractions`).
 SCALE = "scale"
@@ -78,7 +78,7 @@ def table_of_classes(classes: str) -> tuple[str, str]:
 
 
 def is_table(path: Path) -> bool:
-    """Return whether a path is that of a CSV table."""
+    """Return whether a path leads to a CSV table."""
     return path.suffix.lower() in (".csv", ".txt") and path.is_file()
 
 
@@ -98,7 +98,7 @@ def rows_by_name(body: list[list[str]], names: Sequence[str], table: Path) -> li
     best = max(columns, key=lambda column: len(keys & {plain(cell) for cell in column}), default=())
     # A name without an equal row has the only row that is equal but for case, blanks and signs.
     rows = {name: i for i, name in enumerate(best)}
-    # Of those that are equal to the letter, none is meant by another name.
+    # A row that equals a name to the letter is meant by no other name.
     counts = Counter(map(plain, {*best} ^ {*names}))
     like = {plain(name): i for i, name in enumerate(best) if name not in names and counts[plain(name)] == 2}
     which = [rows.get(name, like.get(plain(name), -1)) for name in names]

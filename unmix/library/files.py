@@ -94,7 +94,7 @@ FORMATS = (
 
 # These loaders read text, and recognise it by its content alone.
 TEXTS = (load_usgs, load_splib07, load_ecostress, load_plot)
-# Those of which a folder may hold files.
+# Loaders whose files a folder may hold.
 OF_FOLDERS = (load_usgs, load_splib07, load_ecostress)
 # Files of spectrometers and spreadsheets that are not read: how they begin, or their ending, and what to do.
 FOREIGN = (

@@ -98,7 +98,7 @@ def least(values: np.ndarray, kinds: Sequence[str], count: int | None) -> list[i
 
 
 def by_ear(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[int]:
-    """Choose by the endmember average RMSE (Dennison and Roberts 2003): that of a spectrum's models of its class."""
+    """Choose by the endmember average RMSE (Dennison and Roberts 2003) of a spectrum's models of its class."""
     return least(mean_of_others(table.rmse, table, kinds), kinds, count)
 
 

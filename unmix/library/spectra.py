@@ -155,7 +155,7 @@ class Endmembers:
         Parameters
         ----------
         spectrum : array (L,), optional
-            That of shade, in the unit of the endmembers; default is zero (photometric shade).
+            The spectrum of shade, in the unit of the endmembers; default is zero (photometric shade).
         """
         if self.has_shade:
             return self

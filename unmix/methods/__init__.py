@@ -141,7 +141,7 @@ class ModelChoice(ModelSettings):
         return [one for one in every if set(one) in chosen]
 
     def set_of(self, text: str, known: Sequence[str]) -> set[str]:
-        """Return the classes of ``A+B``, of those that are known; see `sets_of`."""
+        """Return the classes of ``A+B``, out of the known classes; see `sets_of`."""
         by_name = {name.lower(): name for name in known} | {name: name for name in known}
         words = [word.strip() for word in text.split("+")]
         names = [by_name.get(word) or by_name.get(word.lower()) for word in words]
@@ -185,7 +185,7 @@ METHODS = {
         Method("scls", SUM_TO_ONE, ("direct",)),
         Method("nnls", NONNEGATIVE, SEARCHED),
         Method("fcls", SIMPLEX, SEARCHED),
-        # Not delete-only: it starts from all endmembers, of which shade is zero.
+        # Not delete-only: it starts from all endmembers, and shade's spectrum is zero.
         Method("pcls", AT_MOST_ONE, ("active-set", "inverse")),
     )
 }
@@ -248,8 +248,8 @@ def choose(method: str, solver: str | None = None) -> tuple[Method, Solver]:
     return row, SOLVERS[name]
 
 
-# The methods under which abundances have bounds: those of which ranges, subsets of a library, and what pixels have of
-# their own are.
+# The methods under which abundances have bounds: they allow ranges, subsets of a library, and what pixels have of
+# their own.
 BOUNDED = tuple(name for name, one in METHODS.items() if one.constraint.has_bounds)
 # Solvers whose answers are the optimum, MESMA's too.
 EXACT = (*(one.name for one in SOLVERS.values() if one.exact), MODELS.name)

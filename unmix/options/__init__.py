@@ -218,7 +218,7 @@ class Options(RunSettings):
         return Extraction("auto" if self.count is None else self.count, **given)
 
     def refuse_for_models(self) -> None:
-        """Raise `MethodError` where options do not go with MESMA, and set those that it needs."""
+        """Raise `MethodError` where options do not go with MESMA, and set the options that it needs."""
         if self.endmembers is None:
             raise MethodError("mesma needs a library with classes; give one with `endmembers`")
         object.__setattr__(self, "by", "class")
@@ -285,7 +285,7 @@ class Options(RunSettings):
         return self if is_same else replace(self, **named, reading=reading)
 
     def is_default(self, name: str) -> bool:
-        """Return whether an option is at its default, or at that of a run with a method."""
+        """Return whether an option is at its default, or at the default of a run with a method."""
         default = getattr(Options, name)
         return getattr(self, name) in (default, WITH_METHOD.get(name, default))
 

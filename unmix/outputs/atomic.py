@@ -5,7 +5,7 @@ that appeared meanwhile stays as it is. A file that may be replaced is moved asi
 and comes back where something fails. Headers are the last to go and the first to come: at no moment is one beside data
 of another command.
 
-This also decides for every command which existing files may be replaced: those that unmix wrote, and only where the
+This also decides for every command which existing files may be replaced: files that unmix wrote, and only where the
 user allows it.
 
 A file is ours where a run's record beside it lists it, a table in its size, or where it says so itself: an ENVI header
@@ -34,7 +34,7 @@ from .digests import discard, empty, flush_tree, is_own_store, is_tree, opened_f
 from .names import RECORD, SUFFIXES, listed
 
 Identity = tuple[int, int, int, int]
-# Files that speak for others of their set, and those that cannot say who wrote them.
+# Files that speak for others of their set, and files that cannot say who wrote them.
 WITNESSES, SILENT = (".hdr", ".json", ".nc"), (".csv", ".txt", ".png")
 # A size that older versions did not record.
 UNKNOWN = -1
@@ -207,7 +207,7 @@ class Workplace:
         return same and not os.listdir(self.descriptor)
 
     def named(self, text: str) -> str:
-        """Return a message or a path with the final names in place of those of files in it."""
+        """Return a message or a path with the final names of files in place of their names in it."""
         return text.replace(f"{self.path}{os.sep}", f"{self.folder}{os.sep}")
 
     def status(self, name: str) -> os.stat_result:
@@ -281,7 +281,7 @@ def give_name(name: str, final: Path, folder: int) -> None:
 
 
 def refuse_new(final: Path, known: Identity) -> None:
-    """Raise `OutputError` where a name is no longer that of the file that was known."""
+    """Raise `OutputError` where a name no longer leads to the file that was known."""
     with contextlib.suppress(FileNotFoundError):
         if identity_of_status(os.lstat(final)) != known:
             raise OutputError(appeared(final))
@@ -375,7 +375,7 @@ def write_whole(
 
 @contextlib.contextmanager
 def signals_held(*signals: int) -> Iterator[None]:
-    """Delay signals, by default those that stop the program, so that a few renames are done together."""
+    """Delay signals, by default the signals to stop the program, so that a few renames are done together."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals or {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield

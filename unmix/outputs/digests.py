@@ -63,7 +63,7 @@ def image_digest_within(file: IO[bytes], lines: int) -> str:
 
 
 def is_tree(path: Path) -> bool:
-    """Return whether a name is that of a folder itself, not of a link to one."""
+    """Return whether a path leads to a folder itself, not to a link to one."""
     return path.is_dir() and not path.is_symlink()
 
 

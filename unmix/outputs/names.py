@@ -313,7 +313,7 @@ def refuse_headers_of_others(outputs: Iterable[Path]) -> None:
 
 
 def folder_for(out_dir: str | os.PathLike[str] | None, beside: Path | None = None) -> Path:
-    """Return the folder for outputs, ``out_dir`` or that of ``beside``; `MethodError` if it is on a server."""
+    """Return the folder for outputs: ``out_dir``, or the folder of ``beside``; `MethodError` if it is on a server."""
     if out_dir is not None and is_remote(out_dir):
         raise MethodError(
             f"`out_dir` {located(out_dir)}: only `unmix run` and its like upload their maps; name a folder"

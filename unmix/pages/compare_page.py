@@ -10,7 +10,7 @@ from .parts import SQUARE, bars, coloured, document, embedded, legend, square_ch
 from .pictures import DIFFERENCES, VIRIDIS, MapView, png, ramp
 from .scene_page import SIDES
 
-# The most pairs whose maps are shown, three each: those that differ most.
+# The most pairs whose maps are shown, three each: the pairs that differ most.
 MOST_SHOWN = MOST_MAPS // 3
 # The numbers of a pair: title, key and form. A column is there where some pair has the key.
 NUMBERS = (

@@ -196,7 +196,7 @@ class MapView:
 
 
 class Canvas:
-    """The lines and samples of a map that are shown, of which the longest side has at most ``most``."""
+    """The lines and samples of a map that are shown, at most ``most`` along the longest side."""
 
     def __init__(self, lines: int, samples: int, most: int) -> None:
         rows, self.columns = thinned_lines(lines, samples, most)

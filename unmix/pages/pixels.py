@@ -14,7 +14,7 @@ from ..scene.albedo import Albedo
 from .parts import chart_of, keys, percent, text
 from .pictures import GREY, hex_of, thin_bands, thinned_lines
 
-# Longest side of the thinned maps among whose pixels some are chosen; most endmembers of which one is shown.
+# Longest side of the thinned maps that pixels are chosen from; most endmembers that are shown by a pixel each.
 SIDE, MOST_MATERIALS = 400, 4
 # Pixels with the largest RMSE, of one in twenty, whose residuals are compared; groups that are shown, the fewest pixels
 # of one, and the cosine from which on two residuals are of one shape.

@@ -137,7 +137,7 @@ def proof_in_words(report: dict[str, Any], pixels: dict[str, int]) -> list[str]:
 
 
 def poorly_fitted(report: dict[str, Any]) -> float:
-    """Return the share of a run's pixels with relative RMSE above `FAIR`, without those that are merely dark."""
+    """Return the share of a run's pixels with relative RMSE above `FAIR`, without pixels that are merely dark."""
     return share_from(report, FAIR) * (1.0 - float(report.get("fit", {}).get("faint_part") or 0.0))
 
 
@@ -289,7 +289,7 @@ def rmse_figure(run: FinishedRun) -> str:
 
 
 def usual(values: np.ndarray, share: float, top: float) -> float:
-    """Return the value that ``share`` percent of those of a map do not exceed; ``top`` where that is not above zero."""
+    """Return the value that ``share`` percent of a map's values do not exceed; ``top`` where that is not above zero."""
     known = values[np.isfinite(values) & (values != NODATA)]
     high = float(np.percentile(known, share)) if known.size else top
     return high if high > 0 else top

@@ -1,4 +1,4 @@
-"""Write the pages of runs, and the page of a folder of them: a table of all, those that failed first."""
+"""Write the pages of runs, and the page of a folder of them: a table of all runs, failed ones first."""
 
 import os
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def report(
 
 
 def refuse_other_than_html(target: Path) -> None:
-    """Raise `MethodError` where the name of a page is not that of a page."""
+    """Raise `MethodError` where the name of a page does not end in .html or .htm."""
     if target.suffix.lower() not in (".html", ".htm"):
         raise MethodError(f"{target}: a page is HTML; use a name that ends in .html")
 

@@ -326,7 +326,7 @@ def plan_problem(
     warns: bool = True,
     steps: Sequence[Step] = (),
 ) -> Problem:
-    """Factor the endmembers (L, p), in the unit of scaled pixels, and refuse those that allow no exact solution."""
+    """Factor the endmembers (L, p), in the unit of scaled pixels, and refuse endmembers that bar an exact solution."""
     bands = Bands.of(np.arange(len(endmembers.matrix))) if scene is None else scene.bands
     plain = bands, endmembers.with_shade() if method.constraint.has_shade else endmembers
     bands, endmembers = applied(steps, *plain)

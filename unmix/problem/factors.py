@@ -50,7 +50,7 @@ def nearly_black(endmembers: Endmembers) -> dict[str, float]:
 
 
 def of_unit_length(endmembers: Endmembers) -> Endmembers:
-    """Return endmembers of unit length, none of which is zero: how bright they are is no collinearity."""
+    """Return endmembers, none of them zero, at unit length: how bright they are is no collinearity."""
     return replace(endmembers, matrix=endmembers.matrix / np.linalg.norm(endmembers.matrix, axis=0))
 
 

@@ -1,6 +1,6 @@
-"""Read a run's inputs beside its scene: library, shade, noise and weights; refuse those that do not fit it.
+"""Read a run's inputs beside its scene: library, shade, noise and weights; refuse inputs that do not fit it.
 
-Solve pixels that have weights or allowed endmembers of their own, or whose noise is that of counts.
+Solve pixels that have weights or allowed endmembers of their own, or whose noise comes from counts.
 """
 
 import logging
@@ -305,7 +305,7 @@ class Inputs:
         return self.scene._replace(bands=used), given
 
     def possible(self, endmembers: Endmembers) -> Endmembers:
-        """Return extracted endmembers, of which an albedo above 1, which no spectrum of reflectance has, is 1."""
+        """Return extracted endmembers with any albedo above 1, which no spectrum of reflectance has, set to 1."""
         above = endmembers.matrix > 1.0
         if not isinstance(self.scene.cube, Albedo) or not above.any():
             return endmembers
@@ -371,7 +371,7 @@ def refuse_each(noise: NoiseCube, options: Options) -> None:
 
 
 def refuse_own(weights: NoiseCube | WeightsCube, options: Options) -> None:
-    """Raise `MethodError` for options that exclude weights of each pixel: those that exclude `allowed`."""
+    """Raise `MethodError` for options that exclude weights of each pixel: the options that exclude `allowed`."""
     what = f"`weights` {'noise, with noise for each pixel' if isinstance(weights, NoiseCube) else 'of each pixel'}"
     declared = settings_of(RunSettings)
     for fault in declared["allowed"].faults("weights", weights.path, str(options.method), options.solver_spec.name):

@@ -14,7 +14,7 @@ from .record.misfit import Misfit, misfit_beside_noise
 
 # Most pixels that are read where a run has not kept a sample: in `check`, for `Pooled` noise, and in resumed runs.
 MOST_READ = 2048
-# The noise is that of the pixels with the smallest residuals: this percentile.
+# The noise is taken from the pixels with the smallest residuals: this percentile.
 NOISE_PERCENTILE = 5.0
 # Fewest pixels of a sample, and most endmembers, that are judged: more endmembers explain any spectrum.
 FEWEST_PIXELS, MOST_ENDMEMBERS = 64, 48
@@ -102,7 +102,7 @@ class Look:
 
     @classmethod
     def at(cls, sample: Sample, E: np.ndarray, rmse: np.ndarray | None = None) -> "Look":
-        """Look at pixels, none of which is zero, with endmembers (L, p); ``rmse`` (N,) are those of a run, if any."""
+        """Look at pixels, none of them zero, with endmembers (L, p); ``rmse`` (N,) are those of a run, if any."""
         Y = sample.Y
         sizes = np.linalg.norm(E, axis=0)
         there = sizes > 0

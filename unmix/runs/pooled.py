@@ -14,7 +14,7 @@ from ..arrays.pixels import solve
 from ..problem import Problem
 from .look import Sample
 
-# Fewest pixels that are pooled; and the largest d₀, that of equal noise in all pixels.
+# Fewest pixels that are pooled; and the largest d₀, for equal noise in all pixels.
 FEWEST_PIXELS, MOST_FREE = 32, 1e6
 # The part of a normal distribution that is below one deviation; the distance of its quartiles, in deviations.
 ONE_DEVIATION, QUARTILES = 0.8413447460685429, 1.3489795003921634

@@ -115,7 +115,7 @@ class ReadOptions(ReadSettings):
         Raises
         ------
         MethodError
-            Where the scene's name is that of no known sensor, or a mask's name cannot be made of it.
+            Where the scene's name fits no known sensor, or a mask's name cannot be made of it.
         """
         if self.preset == AUTO:
             name = file_of_spec(path).name
@@ -171,7 +171,7 @@ def folder_of(out_dir: str | os.PathLike[str] | None, path: str | os.PathLike[st
 
 
 def file_of_spec(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a scene: of one that a document names, that of its file."""
+    """Return the path of a scene; where a document names the scene, the path of its file."""
     return located(path) if document_of(path) is None else open_cube(path).path
 
 

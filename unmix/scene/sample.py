@@ -1,4 +1,4 @@
-"""Look at a sample of a scene: faulty bands, and whether its scale is that of the endmembers."""
+"""Look at a sample of a scene: faulty bands, and whether it has the scale of the endmembers."""
 
 import logging
 from collections import deque
@@ -34,7 +34,7 @@ ODD, TINY = 30.0, 1e-12
 # faulty.
 BRIGHTEST = 1.2
 # Advice where values are no multiple of reflectance; the misfit of the median pixel by nonnegative mixtures from which
-# on no scale is advised: of another unit it stays that of the model.
+# on no scale is advised: in another unit the misfit stays the model's.
 RAW, MOST_MISFIT = "divide raw counts by white less dark, correct radiance for the atmosphere", 0.25
 # Units of reflectance beside shares: per cent, and the ten thousandths of products.
 UNITS = 100.0, 10_000.0
@@ -72,7 +72,7 @@ def placed(
 
 
 def wanted_lines(cube: Cube, most: int) -> int:
-    """Return the lines of which ``most`` pixels are taken."""
+    """Return how many lines ``most`` pixels are taken from."""
     return min(cube.lines, max(FEWEST_PLACES, most // cube.samples))
 
 

@@ -27,7 +27,7 @@ SATURATED = "in some bands, as saturated ones do"
 
 
 class ConstantPixels:
-    """Count, over some pixels of a scene, those that hold one and the same stored value in all bands in use.
+    """Count, among some pixels of a scene, the pixels with one and the same stored value in all bands in use.
 
     Attributes
     ----------

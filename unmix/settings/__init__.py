@@ -64,7 +64,7 @@ class Setting:
     above, below : float
         Numbers between which it lies.
     needs : tuple of str
-        Options of which one must be given with it: ``name``, or ``name value``.
+        Options; one of them must be given with it: ``name``, or ``name value``.
     excludes : mapping of str to str
         Options that it does not go with, as ``name`` or ``name value``, or ``mesma``; and why, as the end of a
         sentence, or "".

@@ -1,4 +1,4 @@
-"""Options that the files of each sensor need, beside what they declare: `preset` sets those that are not given."""
+"""Options that the files of each sensor need, beside what they declare: `preset` sets options that are not given."""
 
 import re
 from typing import Any

@@ -30,7 +30,7 @@ def command(runs: tuple[Path, ...], out: Path | None, as_json: bool, **settings:
 
     In each pixel a line is fitted to the values at the dates that have some, by least squares; its slope is the
     change a year. The table has the mean change over all pixels, and how many pixels fall or rise by more than
-    chance (5 %, Student's t of their standard errors), which are known from three dates on. The date is that of the
+    chance (5 %, Student's t of their standard errors), which are known from three dates on. The date is the date in the
     header, or the one in the scene's name. A table of means by date: unmix zonal --wide.
     """
     from unmix import series

@@ -27,7 +27,7 @@ from ...runs.files.finished import FinishedRun, finished_runs
 log = logging.getLogger("unmix")
 # Days of a year; fewest dates of a pixel that tell a standard error; the chance of a change that is none.
 DAYS, FEWEST_FOR_ERRORS, CHANCE = 365.25, 3, 0.05
-# Maps of which series are made.
+# Maps that series are made from.
 SHARES = ("abundance", "fraction")
 # Years that dates must span for seasons not to be taken for a change a year, nearly.
 SHORT = 1.5
@@ -46,7 +46,7 @@ def series(
     ----------
     runs : path-like, or a sequence of them
         Runs on one grid, with bands of the same names: the beginnings of their outputs' names, or one of these outputs
-        each; or folders, of which all finished runs are taken.
+        each; or folders, whose finished runs are all taken.
     out : path-like, optional
         A map, .tif or .hdr, to write: for each band the change a year, and its standard error; no data where fewer than
         two dates have a value, or fewer than three for the error. Or a page, .html, with a graph and a table of the

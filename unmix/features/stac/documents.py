@@ -256,7 +256,7 @@ def why_not(name: str, item: dict[str, Any] | None, dates: tuple[str, str], clou
 
 @functools.lru_cache(2)
 def parsed_once(document: Path, state: Sequence[Any] | None) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return a document and its items, parsed once for all scenes of a search; ``state`` is that of a local file."""
+    """Return a document and its items, parsed once for all scenes of a search; ``state`` is a local file's state."""
     content = parsed(document, bytes_of(document))
     is_search = is_stac(content) and content.get("type") == "FeatureCollection"
     return content, items_by_id(document, content["features"]) if is_search else {}

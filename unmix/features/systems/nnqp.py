@@ -84,7 +84,7 @@ def nnqp(
     Multiplicative updates (Sha et al. 2007, `unmix.solvers.nnqp.updates`). Before step 1 and after 16, 32, 64, … steps
     the programme is solved on the support that x implies, by Cholesky or (sparse, with a wide band) conjugate
     gradients, and the support is corrected; the optimality conditions decide whether the answer is accepted. Unbounded
-    programmes are listed in ``ways_down``. Memory is that of a few copies of Q if it is dense, else of Q, its band (up
+    programmes are listed in ``ways_down``. Memory holds a few copies of Q if it is dense, else Q, its band (up
     to 1 GB) and some vectors.
 
     Parameters
@@ -96,7 +96,7 @@ def nnqp(
     device : str
         "cpu", "cuda", "cuda:K" or "auto".
     threads : int, optional
-        CPU threads, of which a system uses one; default is all.
+        CPU threads; each system uses one. Default is all.
     steps : int
         The largest number of steps.
 

@@ -1,7 +1,7 @@
 """Derive standard deviations of abundances from noise and each pixel's support, and tell how far to trust them.
 
 On the support of a pixel the abundances are linear in the pixel, ``a = M y + c``. M is the pseudo-inverse of the
-support's spectra, or with the sum held at one that of their differences to the first, whose abundance is what the
+support's spectra, or, with the sum held at one, of their differences to the first, whose abundance is what the
 others leave. So noise of covariance Σ gives them ``M Σ Mᵀ``. That assumes the support to stay what it is; the band
 ``validity`` says how well that holds: above 3 the deviations are right to some per cent.
 """
@@ -37,7 +37,7 @@ LITTLE = 1e-8
 @compiled
 def pull(Y: Any, E: Any, A: Any, rows: Any, others: Any, first: int, scale: Any, beside: Any, out: Any) -> None:
     """Write to ``out`` (N, 2) the noise by the residual, and how clearly other spectra stay out of the support."""
-    # Y (N, L) becomes residuals. rows (p, L) are all spectra, others (m,) the numbers of those outside the support;
+    # Y (N, L) becomes residuals. rows (p, L) are all spectra, others (m,) the numbers of spectra outside the support;
     # scale (1 or N, m) is the deviation of e_jᵀr, and 0 where e_j depends on the support; for noise of 1 if ``beside``
     # has a divisor: see `Pooled.beside`.
     # The residual is orthogonal to the support (or to its differences to ``first``): others need no part taken off.
@@ -148,7 +148,7 @@ class Uncertainty:
     problem : Problem
         With the noise of its bands, or None to take it, white, from the pixels' residuals.
     sums : ClassSums or None
-        The sums whose standard deviations are wanted in place of those of the abundances.
+        The sums whose standard deviations are wanted in place of the abundances' own.
     shared : Pooled
         The noise of the scene, where each pixel's own is not known.
     """
@@ -250,7 +250,7 @@ class Uncertainty:
         Y = spectra(raw, self.problem.interleave, self.problem.bands)
         noise = self.noise.read(first, len(abundance)) if isinstance(self.noise, NoiseCube) else None
 
-        # −9999 where the noise is to be that of a residual, and the support leaves none. An abundance of 0 has the
+        # −9999 where a residual is to give the noise, and the support leaves none. An abundance of 0 has the
         # deviation that it would have in the support: a multiple of it would have been seen. A class without a
         # spectrum in the pixel has the largest of its spectra's.
         def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
@@ -335,7 +335,7 @@ class Uncertainty:
             moved[:, :-1] /= np.where(moved[:, -1:] > 0, moved[:, -1:], 1)
             change = of.variances[:, :-1] - 2 * g * of.shared[:, :-1] + g * g * of.variances[:, -1:]
             variances[:, :-1] = change / np.where(brightness > 0, np.square(brightness), np.inf)[:, None]
-        # Of a class that is not there only its own abundance counts: that of the brightness is multiplied with its
+        # For an absent class only its own abundance counts: the brightness's deviation is multiplied with its
         # fraction, 0.
         height = np.where(brightness > 0, brightness, 1.0) if self.sums.normalized else 1.0
         before = np.hstack([g, sums[:, -1:]]) if self.sums.normalized else sums

@@ -105,7 +105,7 @@ def coloured_picture(values: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(bytes_).view("<u4")[..., 0]
 
 
-# Values of one map that are listed for a pixel; and the map that is a spectrum, of which none is.
+# Values of one map that are listed for a pixel; and the map that is a spectrum and is not listed.
 MOST_LISTED, SPECTRUM = 12, "residual"
 # Bands of a map that are offered as layers.
 MOST_LAYERS = 300

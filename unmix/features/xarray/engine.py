@@ -75,7 +75,7 @@ class SceneArray(BackendArray):
 
 
 def lazily(scene: Scene, dimension: str) -> xarray.Variable:
-    """Return the values of a scene, which are read when they are used; ``dimension`` is that of its bands."""
+    """Return the values of a scene, which are read when they are used; ``dimension`` is the dimension of its bands."""
     cube = scene.cube
     chunk = {"y": min(cube.lines, max(cube.lines_together, 2**26 // bytes_per_line(cube)))}
     values = indexing.LazilyIndexedArray(SceneArray(scene))
@@ -91,7 +91,7 @@ class SceneEngine(BackendEntrypoint):
     def open_dataset(
         self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None, **reading: Any
     ) -> xarray.Dataset:
-        """Open a scene; see `unmix.ReadOptions` for ``reading``, of which ``bands`` is "all" by default.
+        """Open a scene; see `unmix.ReadOptions` for ``reading``, where ``bands`` is "all" by default.
 
         Returns
         -------
@@ -299,7 +299,7 @@ class Unmixing:
         **options
             Arguments of `unmix.solve`: ``method``, ``solver``, ``normalize``, ``device``, ``threads``; ``weights``,
             ``allowed`` and ``start`` of all pixels as arrays, or of each as a DataArray with the dimension ``band`` or
-            ``endmember``; pixels whose weights are not finite are left out. Without ``method`` it is that of
+            ``endmember``; pixels whose weights are not finite are left out. The default ``method`` is as in
             `unmix.run`: fractions by nnls.
 
         Returns

@@ -7,7 +7,7 @@ import click
 from unmix_cli import options
 from unmix_cli.outcomes import scenes_that_failed
 
-# The most rows that are shown where no table is written; their columns, and those that a wide table shows beside its
+# The most rows that are shown where no table is written; their columns, and the columns of a wide table beside its
 # bands.
 MOST_ROWS = 60
 LONG = ("run", "time", "cloud_cover", "zone", "band", "mean", "deviation", "pixels", "hectares", "rmse", "reason")
@@ -56,7 +56,7 @@ def command(
 
     A row for each run, zone and endmember or class: mean, deviation, standard deviation of the mean by the pixels'
     noise (of runs with --uncertainty), area, hectares, and the shares of the zone that have no values, lie outside of
-    the scene, or are not proved. The time is that of the header, or the date in the scene's name. sigma is of the mean,
+    the scene, or are not proved. The time is the header's, or the date in the scene's name. sigma is of the mean,
     pixel_sigma the mean of the pixels' own. Pixels that a polygon cuts count by area (needs exactextract: pip install
     'unmix[zonal]'), or by --centres.
     """

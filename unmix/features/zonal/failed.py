@@ -17,7 +17,7 @@ from .. import of_documents
 def rows_of_failed(
     titles: Sequence[str], failed: Mapping[str, str | None], runs: Sequence[FinishedRun]
 ) -> list[dict[str, Any]]:
-    """Return a row, with all titles, for each scene of which there is no run."""
+    """Return a row, with all titles, for each scene that has no run."""
     places = {folder_of_scene((run.report.get("input") or {}).get("path", "")): run.stem.parent for run in runs}
     rows = []
     for scene in without_run([*failed], [run.report for run in runs]):

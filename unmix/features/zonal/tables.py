@@ -208,7 +208,7 @@ def zonal(
     Parameters
     ----------
     runs : path-like, or a sequence of them
-        Runs: the beginnings of their outputs' names, or one of these outputs each; or folders, of which all finished
+        Runs: the beginnings of their outputs' names, or one of these outputs each; or folders; all their finished
         runs are taken.
     polygons : path-like, optional
         GeoJSON, GeoPackage, shapefile, KML, GML or FlatGeobuf (``FILE:LAYER``) with polygons; in any coordinate system

@@ -62,7 +62,7 @@ def to_hdf5(work: WorkMap, out: Path) -> None:
 
 
 def describe(thing: Any, attributes: dict[str, Any]) -> None:
-    """Write attributes, texts as bytes, which every reader of NetCDF takes, but for those that are for unmix alone."""
+    """Write attributes, texts as bytes, which every reader of NetCDF takes, except texts that are for unmix alone."""
     for key, value in attributes.items():
         thing.attrs[key] = np.bytes_(value.encode()) if isinstance(value, str) and key not in OWN_TEXTS else value
 

@@ -13,7 +13,7 @@ from ...errors import CubeError
 from ..cube import Cube, Screen, as_stored
 from .header import RECIPROCAL, SOLAR, TO_NANOMETRES, unit_in
 
-# Names of axes along lines and samples; any other axis is that of bands, but for times.
+# Names of axes along lines and samples; any other axis is along bands, but for times.
 LINES = frozenset(
     {
         "y",
@@ -269,7 +269,7 @@ def roles(shape: Sequence[int], names: Sequence[str], attributes: Mapping[str, A
     """Return the role of each axis by its name: y, x, b, or 1 for length 1; empty where these are not clear."""
     if len(names) != len(shape):
         return ""
-    # GeoZarr's `spatial:dimensions` goes first. An axis of several times is never that of bands.
+    # GeoZarr's `spatial:dimensions` goes first. An axis of several times is never the axis of bands.
     spatial = attributes.get("spatial:dimensions")
     is_pair = isinstance(spatial, list) and len(spatial) == 2
     named = {str(name): axis for axis, name in zip("yx", spatial)} if is_pair and spatial is not None else {}

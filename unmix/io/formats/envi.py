@@ -250,7 +250,7 @@ def open_pair(path: Path) -> Cube:
     skip = whole(fields, "header offset", header, 0)
     if skip < 0:
         raise CubeError(f"{header}: header offset {skip} is negative")
-    if packed and max(bands, samples, lines) > 2**24:  # the size of a compressed file does not limit that of its data
+    if packed and max(bands, samples, lines) > 2**24:  # the size of a compressed file does not limit its data's size
         raise CubeError(
             f"{header}: {lines} lines, {samples} samples, {bands} bands: implausible; is the header damaged?"
         )

@@ -386,7 +386,7 @@ def geo_points(cube: GeoTiffCube) -> dict[str, str]:
 
 
 def rpc_info(rpcs: Any) -> str:
-    """Return rational polynomial coefficients as ENVI writes them: 93 numbers, of which the last three are its own."""
+    """Return rational polynomial coefficients as ENVI writes them: 93 numbers, the last three ENVI's own."""
     of = "line", "samp", "lat", "long", "height"
     numbers = [getattr(rpcs, f"{name}_{end}") for end in ("off", "scale") for name in of]
     for name in ("line_num", "line_den", "samp_num", "samp_den"):

@@ -40,7 +40,7 @@ def sets_of_planes(file: h5py.File) -> dict[str, list[h5py.Dataset]]:
 
 
 def wavelength_of_band(data: h5py.Dataset) -> float:
-    """Return the wavelength of a band: that of its attribute, else of its name."""
+    """Return the wavelength of a band, from its attribute, else from its name."""
     own = Attributes(data)
     said = next((one for name in WAVELENGTHS if (one := own.get(name)) is not None and np.size(one) == 1), None)
     match = BAND.match(data.name)

@@ -425,7 +425,7 @@ def open_in_process(path: Path, dataset: str | None, wavelengths: str | None, da
 
 
 def dates_in(path: Path) -> list[str]:
-    """Return the dates of a file with several scenes; empty for other files, also those that cannot be read."""
+    """Return the dates of a file with several scenes; empty for other files, also for unreadable files."""
 
     def found() -> list[str]:
         with h5py.File(path, "r") as file:

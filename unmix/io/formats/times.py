@@ -79,7 +79,7 @@ def at_date(file: h5py.File, path: Path, dataset: str | None, date: str, open_it
 
 
 def refuse_stack(file: h5py.File, path: Path, dataset: str | None = None) -> None:
-    """Raise `CubeError` where a file has a cube for each of several times, of which one has to be named."""
+    """Raise `CubeError` where a file has a cube for each of several times, so that one time has to be named."""
     if (found := cube_of_times(file, dataset)) is not None:
         dates = dates_along(*found)
         raise CubeError(f"{path}: has {said_of_dates(dates)}; name one, as {path.name}#{dates[0]}; unmix run takes all")

@@ -38,7 +38,7 @@ def leads_elsewhere(name: str | os.PathLike[str]) -> bool:
 
 
 def is_file(name: str | os.PathLike[str]) -> bool:
-    """Return whether a name is that of a file on this machine, or a URL."""
+    """Return whether a name leads to a file on this machine, or is a URL."""
     return is_remote(name) or os.path.isfile(name)
 
 

@@ -51,7 +51,7 @@ class Pages:
                     raise CubeError(f"{self.path}: ends at byte {self.size}; it was longer when it was opened")
 
     def get(self, numbers: Iterable[int]) -> dict[int, np.ndarray]:
-        """Return pages by their numbers; fetch those that are neither held nor kept."""
+        """Return pages by their numbers; fetch pages that are neither held nor kept."""
         found: dict[int, np.ndarray] = {}
         wanted = sorted(set(numbers))
         with self.lock:

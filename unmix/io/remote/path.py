@@ -22,7 +22,7 @@ SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 HOSTS = {"s3": re.compile("[A-Za-z0-9][A-Za-z0-9._-]+"), "https": SERVER, "http": SERVER}
 # Names of `Version.identity` in a record.
 VERSIONS = ("etag", "last_modified", "unversioned")
-# Documents of a Zarr store, of which one at least is in its folder; a folder whose name, or that of one above it, ends
+# Documents of a Zarr store, whose folder has at least one; a folder whose name, or a parent folder's name, ends
 # in ZARR is one.
 ZARR, ZARR_DOCUMENTS = ".zarr", ("zarr.json", ".zmetadata", ".zgroup", ".zarray")
 # A document that may name a scene's files, by a suffix, or as catalogues' servers call one; ``#`` and a name in it may
@@ -77,7 +77,7 @@ class RemotePath(PosixPath):
     """A file at a URL: ``s3://bucket/key`` or ``https://host/path``.
 
     It has names, parents and siblings as every path. What reads a file asks the server (`unmix.io.remote.store`), and
-    nothing writes through it. Its version is that of the first question, and whatever is read later is of that version
+    nothing writes through it. Its version is set by the first question, and whatever is read later is of that version
     or an error.
     """
 
@@ -235,7 +235,7 @@ def files_named(folder: Path, names: Iterable[str]) -> list[Path]:
 
 
 def sizes_in_folder(folder: Path, names: Iterable[str]) -> dict[str, int]:
-    """Return the sizes in bytes of those of some files that a folder has; a server is asked for all at once."""
+    """Return the sizes in bytes of the named files that a folder has; a server is asked for all at once."""
     paths: list[Path] = [folder / name for name in names]
     if isinstance(folder, RemotePath):
         from .store import there

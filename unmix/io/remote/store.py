@@ -324,7 +324,7 @@ def answer_of(path: RemotePath, first: int, size: int) -> Iterator[bytes]:
     answered = refuse_other(path, answer)
     try:
         yield from answer.stream(CHUNK)
-    except Exception as error:  # the connection's, or that of obstore's own attempts to go on
+    except Exception as error:  # from the connection, or from obstore's own attempts to go on
         raise Broken(reason(error)) from None
     if not path.version.shares_mark(answered):
         refuse_changed(path, first)
@@ -380,7 +380,7 @@ def whole_of(path: RemotePath) -> bytes:
 
 
 def refuse_changed(path: RemotePath, first: int) -> None:
-    """Ask for the version anew, since an answer did not say of which it was; `CubeError` where it is another."""
+    """Ask for the version anew, since an answer did not name its version; `CubeError` where it is another."""
     try:
         now = version_of_object(path)
     except OSError as error:

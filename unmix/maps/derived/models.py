@@ -34,7 +34,7 @@ class MapOfModels:
         Of the method "mesma".
     sums : ClassSums
     within : float
-        Models, or mixtures, count if their RMSE is at most this much larger than that of the chosen model; infinite for
+        Models, or mixtures, count if their RMSE is at most this much larger than the chosen model's; infinite for
         all that the limits allow.
     """
 

@@ -182,7 +182,7 @@ class WeightsCube(CubeBeside):
     what = "weights"
 
     def factors(self, first: int, count: int) -> np.ndarray:
-        """See `NoiseCube.factors`: the square roots of weights at least 0, one of which is above 0."""
+        """See `NoiseCube.factors`: the square roots of weights that are at least 0, and not all 0."""
         weights = self.values(first, count)
         known = (np.isfinite(weights) & (weights >= 0)).all(axis=1, keepdims=True) & (weights > 0).any(
             axis=1, keepdims=True
@@ -229,7 +229,7 @@ def is_text(path: str | os.PathLike[str]) -> bool:
     whole = head if len(head) < HEAD else head[: head.rfind(b"\n") + 1]  # a character may be cut at the end
     text = decoded(whole or head)
     is_header = text.split("\n", 1)[0].strip() == "ENVI"
-    # Bytes of an image may all be letters of Latin-1, of which texts have a few, such as the µ of a heading.
+    # Bytes of an image may all be letters of Latin-1; texts have a few such letters, as the µ of a heading.
     is_latin = 10 * sum("\x7f" < letter < "\u0100" for letter in text) > len(text)
     return not (is_header or is_latin) and all(letter.isprintable() or letter.isspace() for letter in text)
 

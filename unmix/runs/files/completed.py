@@ -77,7 +77,7 @@ class CompletedRun:
 
 
 def narrowed_request(identity: dict[str, Any], template: dict[str, Any]) -> dict[str, Any]:
-    """Return an identity with only the keys of ``template``, at every level; None for those that it lacks."""
+    """Return an identity with only the keys of ``template``, at every level; None for keys that it lacks."""
     return {
         key: narrowed_request(identity.get(key) or {}, value) if isinstance(value, dict) else identity.get(key)
         for key, value in template.items()

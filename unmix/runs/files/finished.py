@@ -60,7 +60,7 @@ DATE = re.compile(r"(?<![0-9])((?:19|20)[0-9]{2})([-_]?)([01][0-9])\2([0-3][0-9]
 
 # Most runs that a message names.
 MOST_NAMED = 3
-# Endings of the files of which each says that there is a run, finished or not.
+# Endings of files that each say that there is a run, finished or not.
 SIGNS = (RECORD, JOURNAL, LOCK)
 
 

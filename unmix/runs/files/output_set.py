@@ -187,7 +187,7 @@ class Outputs:
         return self.rasters[name]
 
     def begin(self, identity: dict[str, Any], about: dict[str, Any]) -> None:
-        """Begin the journal, or continue that of the run to resume; `OutputError` where that began other maps."""
+        """Begin the journal, or continue the journal of a run to resume; `OutputError` where that began other maps."""
         if self.resume is not None:
             with believing(self.journal.path, BEGIN_ANEW):
                 if (self.resume.about or {})["rasters"] != about["rasters"]:

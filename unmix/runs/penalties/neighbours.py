@@ -113,7 +113,7 @@ class Neighbours:
             why = "the noise is 0" if valid.any() else "no pixel of the windows that it is chosen on has values"
             raise CubeError(f"{scene.cube.path}: `{self.kind}` auto: {why}; give a number")
         log.info(f"{scene.cube.path}: {self.kind} auto: tries λ on {len(ends)} windows of the scene")
-        # The expectation of Σ|E a − clean y|² is that of Σ|y − E a|² + 2σ²d, less a constant; d, the degrees of
+        # Σ|E a − clean y|² has the expectation of Σ|y − E a|² + 2σ²d, less a constant; d, the degrees of
         # freedom, is measured by a random change of the pixels (Ramani et al. 2008).
         trials = NeighbourTrials(self.kind, problem, Y, valid, ends, sigma, options.threads)
         lengths = np.linalg.norm(E, axis=0)

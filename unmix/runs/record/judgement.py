@@ -28,7 +28,7 @@ LARGEST_LIBRARY_JUDGED = 48
 MOST_NAMED = 5
 
 
-# Words on a misfit that is that of noise.
+# Words on a misfit that noise explains.
 NOISE = "noise, which neighbours do not share; `tv` takes it out"
 # The advice wherever a sum of one does not fit: one for all sentences of a run, so that none contradicts another. A sum
 # that was ordered is kept by division.
@@ -42,7 +42,7 @@ CLEARLY_LESS = 0.75
 SUSPECT = 0.05
 
 
-# The sum of unconstrained abundances of bright pixels over that of dark ones from which on brightness varies; the least
+# The ratio of bright to dark pixels' sums of unconstrained abundances from which on brightness varies; the least
 # by which their median is off one where most pixels are darker, or brighter, than the library; and how much of that the
 # misfit may be, since of spectra that are missing the sum is not one.
 VARIES, LEAST_LEVEL, MISFIT_OF_LEVEL = 1.3, 0.1, 0.3
@@ -121,7 +121,7 @@ class Seen:
     most_delta : float
         The largest δ (a distance between abundance vectors) that counts as certified.
     culprits, black : sequences of str
-        Names of endmembers that are nearly mixtures of each other, if any; and of those that are nearly black.
+        Names of endmembers that are nearly mixtures of each other, if any; and of endmembers that are nearly black.
     price : str
         Advice where an option makes the fit worse, such as "; a smaller `l1`".
     cost : SumCost, optional
@@ -190,7 +190,7 @@ def judge(seen: Seen) -> list[str]:
 
 
 def say_both_signs(seen: Seen) -> Iterator[str]:
-    """Say that values are not those of light, of which nonnegative multiples are made."""
+    """Say that values are no values of light, which mixes in nonnegative multiples."""
     if seen.both_signs and (seen.method.constraint.is_cone or seen.method.constraint.has_shade):
         yield (
             "values lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself, or with "

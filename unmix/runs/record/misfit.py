@@ -71,7 +71,7 @@ def misfit_beside_noise(
         return None
     free = np.square(left).sum(axis=1)
     squares = free if rmse is None else np.square(rmse) * L
-    prices = squares - free  # of constraints; of those that do not bind, noise
+    prices = squares - free  # of constraints; where these do not bind, noise
     prices = np.maximum((prices[first] + prices[first + 1]) / 2 - middle * p / (L - p), 0.0)
     limit = (2 * EXPLAINED**2 - 1) * middle
     shares = float(np.mean(sums + 2 * prices > limit)), float(np.mean(apart > limit))

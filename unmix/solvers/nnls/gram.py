@@ -2,7 +2,7 @@
 
 The Cholesky factor R of AᵀA makes a system of as many rows as columns, ``|R x − d|² = |A x − b|²`` but for a constant,
 which is searched by QR as any other. R is as exact as AᵀA allows, so that x is refined by the residual of the system
-itself. Nothing is trusted: a column that nearly depends on the others, or an answer whose κ is not that of a well
+itself. Nothing is trusted: a column that nearly depends on the others, or an answer whose κ is not as in a well
 solved system, sends it to the search by QR.
 """
 

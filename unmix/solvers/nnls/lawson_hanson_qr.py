@@ -364,7 +364,7 @@ def nnls_function(team: Team) -> Any:
 
     @team.compile
     def begin_with(A, b, start, work, reduction_buffer):
-        """Enter the columns of a start, without those that would be negative; return the support's size and steps."""
+        """Enter the columns of a start, except columns that would be negative; return the support's size and steps."""
         k, entered = 0, 0
         for j in range(start.shape[0]):
             if start[j] > 0 and work.state[j] == FREE and k < work.order.shape[0]:

@@ -228,7 +228,7 @@ def judge_function(team: Team) -> Any:
     return judge
 
 
-# The arrays of a group's scratch before those that it certifies with, and before a `Square`.
+# The arrays of a group's scratch before the arrays that it certifies with, and before a `Square`.
 AFTER_SEARCH = 2 + len(SystemScratch._fields)
 AFTER_PROOF = AFTER_SEARCH + len(Evidence._fields) + len(Face._fields)
 

@@ -17,7 +17,7 @@ THREADS, REGISTERS, BLOCKS_AT_ONCE = 1024, 64, 2
 
 
 class Programmes(NamedTuple):
-    """A batch of N systems, of which M are to make more steps."""
+    """A batch of N systems; M of them are to make more steps."""
 
     Q: Any
     H: Any  # (N, n)

@@ -9,7 +9,7 @@ needs.
 
 Each lane has its own k in the same pass. The pivot row is collected lane by lane, with ``d − s`` in the pivot's own
 place, so that one multiplication and addition serves every entry of T alike; T is symmetric, and half of it is stored.
-No branch depends on a lane: those that did cost as much as all the rest. Every pixel starts cold (under Σa = 1 from its
+No branch depends on a lane: such branches cost as much as all the rest. Every pixel starts cold (under Σa = 1 from its
 best endmember), so its answer depends on nothing but the pixel.
 """
 

@@ -2,7 +2,7 @@
 
 At cond(E) = 1e7 a dual that matters is 1e-14 of the terms that it is summed from: its sign depends on rounding, and so
 does the support. Here duals are right to 1e-25, and abundances to the last bit of float64. The search needs p numbers a
-pixel: it takes the Gram matrix and ``Eᵀy`` to 106 bits, and a new Cholesky factor for each support, of which there is
+pixel: it takes the Gram matrix and ``Eᵀy`` to 106 bits, and a new Cholesky factor for each support, and there is
 mostly one. Only ``Eᵀy`` is a sum over the bands.
 """
 

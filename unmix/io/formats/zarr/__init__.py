@@ -25,7 +25,7 @@ ZIP = b"PK\x03\x04"
 
 
 def is_store(path: Path) -> bool:
-    """Return whether a path is that of a Zarr store, or of a group or an array in it."""
+    """Return whether a path leads to a Zarr store, or to a group or an array in it."""
     if isinstance(path, RemotePath):
         return bool(path.objects)
     return any((path / name).is_file() for name in ZARR_DOCUMENTS)

@@ -142,7 +142,7 @@ def bounded_codec(codec: Any, numbers: int, array: Any) -> Any:
         return Inflater(codec, most)
     if isinstance(codec, VLenUTF8Codec):
         return Texts(codec, most)
-    if hasattr(codec, "compressor"):  # that of Zarr v2, which has all in one
+    if hasattr(codec, "compressor"):  # the codec of Zarr v2, which has all in one
         filters = codec.filters and tuple(InflaterV2(one, most) for one in codec.filters)
         return replace(codec, compressor=codec.compressor and InflaterV2(codec.compressor, most), filters=filters)
     return codec

@@ -22,7 +22,7 @@ from ..hdf5 import LAYOUTS
 from .bounded import LARGEST_BESIDE
 from .store import Slab, Store, ZarrCube, cube_of, dimensions_of, type_read
 
-# Most chunks of an array of which those that are missing are counted.
+# Most chunks of an array whose missing chunks are counted.
 MOST_COUNTED = 100_000
 
 
@@ -84,7 +84,7 @@ def attributes_of(array: Any) -> dict[str, Any]:
 
 
 def warn_of_missing_chunks(cube: ZarrCube, store: Store) -> None:
-    """Warn where a store on this machine lacks chunks, and the value that they are read as is not that of no data."""
+    """Warn where a store on this machine lacks chunks, and the value that they are read as does not mean no data."""
     if isinstance(cube.path, RemotePath):
         return
     for slab, name in zip(cube.slabs, cube.names):

@@ -136,7 +136,7 @@ class Store:
         return groups
 
     def members(self, group: Any) -> Iterator[tuple[str, Any]]:
-        """Yield the groups and arrays in a group by name, without those that cannot be read."""
+        """Yield the readable groups and arrays in a group by name."""
         for name in sorted(self.names_in(group)):
             node = None
             try:

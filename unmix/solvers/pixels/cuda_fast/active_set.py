@@ -12,7 +12,7 @@ run: where it may matter, abundances are refined, or the next pixel starts cold 
 All of T is in registers because no index is a run-time value: the diagonal is stored apart, the entry of a row in the
 pivot's column is read from the pivot's row by symmetry, and the pivot's row holds ``d − s`` in its own place, so that
 one multiplication and addition serves every entry of T alike. That loses digits if d is large; columns of unit length
-keep d within 1 for those that enter (with E in radiance units it cost eight digits). Pixels are scaled by their |y|, so
+keep d within 1 where they enter (with E in radiance units it cost eight digits). Pixels are scaled by their |y|, so
 a dual is compared with the tolerance as it is. Which column enters or leaves is decided by integer keys, made of the
 upper bits of a float64.
 """
@@ -102,7 +102,7 @@ def pivot_width(p: int) -> int:
 def search_function(p: int, sum_to_one: bool, refines: bool) -> Any:
     """Return ``search``, which finds the abundances of a warp's pixels by pivots on the tableau."""
     # With `refines`, abundances whose rounding may have grown (REFINED_ABOVE) get the tableau's answer to the residual
-    # of their equations added, and the search goes on from there: their error is then that of the residual.
+    # of their equations added, and the search goes on from there: their error is then the residual's error.
     lanes, rows, run, _ = group_for(p)
     attempts = 2 if refines else 1
     width = pivot_width(p)
@@ -132,7 +132,7 @@ def search_function(p: int, sum_to_one: bool, refines: bool) -> Any:
 
     @on_gpu
     def column_of(U, column):
-        """Return the address of a column of the Gram matrix; of the last one for those that do not exist."""
+        """Return the address of a column of the Gram matrix; of the last one where there is no such column."""
         return U + int64(8 * min(column, p - 1))
 
     @on_gpu

@@ -382,7 +382,7 @@ class FastSolver:
 
     @staticmethod
     def grid(lines: int, samples: int, pixels: int) -> int:
-        """Return the number of blocks of `WARPS` warps, each of which takes ``pixels`` neighbouring pixels."""
+        """Return the number of blocks of `WARPS` warps, where each warp takes ``pixels`` neighbouring pixels."""
         return -(-lines * -(-samples // pixels) // WARPS)
 
 

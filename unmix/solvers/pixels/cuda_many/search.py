@@ -219,7 +219,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
 
     @on_gpu
     def leave(b, feasible, state, k, next_state):
-        """Move towards the solution on the support until that of place k is 0, and take k out of the support."""
+        """Move towards the solution on the support until place k's abundance is 0, and take k out of the support."""
         left, at = value_at(feasible, k), value_at(b, k)
         reach = left / (left - at) if left > at else 0.0
         for c in range(per_lane):
@@ -324,7 +324,7 @@ def stages_for(columns: int) -> tuple[tuple[Stage, ...], bool]:
 @functools.cache
 def search_kernel(sum_to_one: bool, stage: Stage, whole: bool, first: bool, half: bool) -> Any:
     """Return the kernel of one stage, which replaces ``Eᵀy`` by the abundances."""
-    # The `first` stage takes all pixels, later ones those that ran out of room. Arguments: Library, SearchResults, the
+    # The `first` stage takes all pixels, later ones pixels that ran out of room. Arguments: Library, SearchResults, the
     # number of pixels, and for the last stage the tableaux in global memory (blocks, m, m).
     begin, fill, fill_whole, search_set, keep_support, value_at = warp_functions(stage, sum_to_one, half)
     most, ones, last, per_lane = stage.most, 1 if sum_to_one else 0, stage == STAGES[-1], stage.per_lane

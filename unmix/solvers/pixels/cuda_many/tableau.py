@@ -22,7 +22,7 @@ from ..cuda_fast.active_set import reciprocal
 class Stage(NamedTuple):
     """Place of the tableau, for working sets up to a size."""
 
-    most: int  # columns, that of the ones included
+    most: int  # columns, the column of the ones included
     memory: str  # "tiles" in registers, or "global"
     registers: int | None  # most of each thread, so that enough warps are resident; None is no bound
     warps: int  # for each multiprocessor

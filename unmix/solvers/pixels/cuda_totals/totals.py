@@ -1,7 +1,7 @@
 """Compute the totals of a run, and the stored results, on the GPU where the results are.
 
 On the host counting and checking took longer than all reading, copying and writing together (10 million pixels: 0.34 s
-against 0.20), and κ, δ, steps and states crossed the bus for them alone. A block of which pixels are solved again is
+against 0.20), and κ, δ, steps and states crossed the bus for them alone. A block with pixels to solve again is
 counted on the host (`unmix.summary`).
 
 Encode the stored results of a block on the GPU: 16-bit integers for values, and the CRC-32 of every line.

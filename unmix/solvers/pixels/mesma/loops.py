@@ -18,7 +18,7 @@ REJECTED_MERIT = -1e300  # of a model outside the limits
 @functools.cache
 def merit_functions(ops: Width) -> tuple[Any, Any]:
     """Return ``merit_exact`` and ``merit_within``, which return a model's saved squared error, or `REJECTED_MERIT`."""
-    # merit_exact: where the fractions sum to more than one, the merit is that of the face of the sum. (If they sum to
+    # merit_exact: where the fractions sum to more than one, the merit is taken on the face of the sum. (If they sum to
     # less, that face is no optimum: its fractions are those of the free sum less λ G⁻¹1, λ >= 0.)
     select = ops.select
 
@@ -43,7 +43,7 @@ def merit_functions(ops: Width) -> tuple[Any, Any]:
 
 @functools.cache
 def merit_function(ops: Width) -> Any:
-    """Return ``merit``, which is that of `merit_functions` that the models ask for."""
+    """Return ``merit``, the function of `merit_functions` that the models ask for."""
     merit_exact, merit_within = merit_functions(ops)
 
     @inlined

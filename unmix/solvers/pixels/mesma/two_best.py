@@ -119,7 +119,7 @@ def lowest(flags):
 
 @inlined
 def up_to(j, last):
-    """Return the bits of those of eight spectra from j on that are not after the last."""
+    """Return bits for the eight spectra from j on, set for spectra that are not after the last."""
     return uint32(0xFF) if last - j >= uint32(7) else uint32((2 << (last - j)) - 1)
 
 

@@ -25,7 +25,7 @@ def optimum_functions(ops: Width, c: int) -> tuple[Any, Any]:
 
     @inlined
     def faults(value, outside, tolerance):
-        """Return 1 where an answer is not that of an optimum."""
+        """Return 1 where an answer breaks a condition of an optimum."""
         beside = select(value > tolerance, broadcast(1.0), broadcast(0.0))
         return select(outside > 0.0, beside, select(value > 0.0, broadcast(0.0), broadcast(1.0)))
 
@@ -130,7 +130,7 @@ def lane_function(ops: Width, c: int) -> Any:
                 return find(table), steps
             changed, is_refused = step(table, s, entering, rounds)
             steps += changed
-            if is_refused:  # columns made anew may be better than those that were pivoted
+            if is_refused:  # columns made anew may be better than pivoted columns
                 return (find(table) if steps > 0 else -1), steps
         return -1, steps
 
