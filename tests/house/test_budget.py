@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 167,
     "core": 1081,
 }
-TESTS = 29_883
+TESTS = 29_890
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

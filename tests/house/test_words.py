@@ -48,3 +48,10 @@ def test_files_that_a_page_names_exist(name):
     )
     assert len(named) > 20
     assert [path for path in sorted(named) if "NAME" not in path and not (ROOT / path).exists()] == []
+
+
+def test_sentences_have_nouns():
+    """Pronouns that stand for a noun of another sentence are read twice: at most one in a thousand lines."""
+    texts = [path.read_text(encoding="utf-8") for room in ("unmix", "cli") for path in (ROOT / room).rglob("*.py")]
+    found = re.findall("of which|those that|that of|of those", "".join(texts), re.IGNORECASE)
+    assert len(found) <= sum(text.count("\n") for text in texts) / 1000

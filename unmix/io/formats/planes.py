@@ -72,14 +72,14 @@ def cube_of_planes(path: Path, planes: list[h5py.Dataset]) -> Hdf5Cube:
         path, path.stem, "HDF5", size["y"], size["x"], len(planes), dtype, "bsq", parts, lines_together=lines
     )
     if lines > 1 and lines * cube.samples * cube.bands * dtype.itemsize > MOST_TOGETHER:
-        cube.scratch, cube.lines_together = ScratchFile(functools.partial(inflated, path, parts, dtype)), 1
+        cube.scratch, cube.lines_together = ScratchFile(functools.partial(written_to_scratch, path, parts, dtype)), 1
     near = beside(cube, first, "yx")
     groups = [Attributes(first.file), *([] if first.parent.name == "/" else [Attributes(first.parent)])]
     describe(cube, Beside(cube, list(map(variable_in, planes)), "yx", groups, near.find), [1] * len(planes))
     return cube
 
 
-def inflated(path: Path, parts: list[DatasetPart], dtype: np.dtype) -> Any:
+def written_to_scratch(path: Path, parts: list[DatasetPart], dtype: np.dtype) -> Any:
     """Write bands that cannot be read by lines to a scratch file, and return that."""
     from ..scratch import from_pieces
 
