@@ -32,7 +32,9 @@ PACKAGES = [
 @click.command("env")
 @options.as_json
 def command(as_json: bool) -> int:
-    """Show versions, cores, memory, GPUs with their driver, and the folder of compiled code: the first thing a bug report needs."""
+    """Show versions, cores, memory, GPUs with their driver, and the folder of compiled code: the first
+    thing a bug report needs.
+    """
     facts = facts_of_this_machine()
     lines = options.named_rows({name: "none" if value is None else str(value) for name, value in facts.items()})
     options.show(facts, as_json, lines)

@@ -70,7 +70,7 @@ class BlockCounts(NamedTuple):
     stands for where maps are stored as such. The host counts the lines that have any again.
     """
 
-    pixels: Any  # (n, 4) int64: pixels that are solved, masked, have κ above 1e-10, and have a smaller κ but δ above the limit
+    pixels: Any  # (n, 4) int64: pixels solved, masked, with κ above 1e-10, and with a smaller κ but δ above the limit
     worst: Any  # (n, 4) float64: the largest κ, δ, relative RMSE and RMSE
     steps: Any  # (n, ·) int64: pixels that took 0, 1, 2, … steps
     misfit: Any  # (n, 256) int64: pixels with a relative RMSE in each bin of `edges`

@@ -225,7 +225,7 @@ class Counts:
         """The least and the largest number that the criteria allow: it held 105 of 107 synthetic and real scenes."""
         plane, held_out = self.by.get("plane"), self.by.get("held-out")
         other = self.edges if self.edges is not None else self.by["hysime"]
-        by_noise = (other, self.by["hysime-spatial"]) if plane is held_out is None else (plane, held_out)
+        by_noise = (other, self.by["hysime-spatial"]) if plane is None and held_out is None else (plane, held_out)
         taken, off = [self.auto, *(count for count in by_noise if count is not None)], int(plane is None)
         return max(1, min(*taken, self.auto - off)), max(*taken, self.auto + off)
 
@@ -242,9 +242,7 @@ class Counts:
         (low, high), differ = self.interval, self.differ
         if low == high:
             return ""
-        return f", {low} to {high} are possible" + (
-            "" if differ is None else f" and differ by {differ:.2g} in fractions"
-        )
+        return f", {low} to {high} possible" + ("" if differ is None else f" (fractions differ by {differ:.2g})")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry for ``run.json``."""
@@ -266,7 +264,8 @@ def counts_of(passes: Passes, scene_moments: Moments, counts: Counts | None = No
     if step > 1:
         scene_moments, counts = merged([thinned(scene, step) for scene in passes.scenes]), None
         log.info(
-            f"{named(passes.scenes)}: neighbours share noise, as interpolated ones do: endmembers are counted in pixels {step} apart"
+            f"{named(passes.scenes)}: neighbours share noise, as interpolated ones do: "
+            f"endmembers are counted in pixels {step} apart"
         )
     counts = counts or Counts.of(scene_moments)
     if not counts.has_neighbours:

@@ -1,4 +1,4 @@
-"""Count the components of a table of spectra, whose neighbours tell nothing, by predicting a part of it from the rest."""
+"""Count the components of a table of spectra, whose neighbours tell nothing, by predicting a part from the rest."""
 
 import numpy as np
 

@@ -65,9 +65,9 @@ def without_odd(scenes: Sequence[Scene], odd: Sequence[np.ndarray]) -> tuple[lis
     spectrum = scene.read(line, slice(sample, sample + 1))[0][0]
     first = ", ".join(" ".join(map(str, place)) for place in places[:NAMED])
     log.warning(
-        f"{named(scenes)}: {count} odd {'pixel is' if count == 1 else 'pixels are'} left out where endmembers are counted "
-        f"and extracted: (line sample) {first}{', …' if count > NAMED else ''}, the first from {spectrum.min():.4g} to "
-        f"{spectrum.max():.4g}; `outliers` 0 keeps {'it' if count == 1 else 'them'}"
+        f"{named(scenes)}: {count} odd {'pixel is' if count == 1 else 'pixels are'} left out where endmembers are "
+        f"counted and extracted: (line sample) {first}{', …' if count > NAMED else ''}, the first from "
+        f"{spectrum.min():.4g} to {spectrum.max():.4g}; `outliers` 0 keeps {'it' if count == 1 else 'them'}"
     )
     return [without_pixels(scene, some) for scene, some in zip(scenes, odd)], {"pixels": count, "places": places}
 

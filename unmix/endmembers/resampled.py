@@ -1,12 +1,12 @@
-"""Tell scenes whose pixels were interpolated: neighbours share noise then, and their differences show too little of it."""
+"""Tell scenes whose pixels were interpolated: neighbours share noise, and their differences show too little of it."""
 
 import numpy as np
 
 from ..io import Scene
 from .statistics import Moments, merged
 
-# Correlation of neighbours in the directions of the least variance, half of all, from which on noise is shared; lines in
-# which it is looked at; and the farthest neighbours that are tried. It is -0.13 to 0.15 in Samson, Jasper Ridge,
+# Correlation of neighbours in the directions of the least variance, half of all, from which on noise is shared; lines
+# in which it is looked at; and the farthest neighbours that are tried. It is -0.13 to 0.15 in Samson, Jasper Ridge,
 # Moffett, Salinas-A and synthetic scenes, 0.38 to 0.70 in these interpolated linearly by 1.3 and 2.
 SHARED, LINES, FARTHEST = 0.25, 24, 4
 # Most pixels of a scene that is thinned.

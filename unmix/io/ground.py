@@ -138,7 +138,7 @@ def system_of(fields: Mapping[str, str]) -> str:
 
 @functools.cache
 def wkt_by_gdal(*texts: str, version: str = "WKT1_GDAL") -> str:
-    """Return the WKT that GDAL derives from header fields `MAP_FIELDS`; empty without a system, and without rasterio."""
+    """Return the WKT that GDAL derives from header fields `MAP_FIELDS`; empty without a system or without rasterio."""
     minimal: dict[str, Any] = {"samples": 1, "lines": 1, "bands": 1, "data type": 1, "interleave": "bsq"}
     given = {key: text for key, text in zip(MAP_FIELDS, texts) if text}
     with tempfile.TemporaryDirectory(prefix="unmix-") as folder, contextlib.suppress(Exception):

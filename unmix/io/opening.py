@@ -79,7 +79,9 @@ def open_plain(path: str | os.PathLike[str], buffering: int = -1) -> IO[bytes]:
     if isinstance(path, RemotePath):
         return path.open("rb", buffering)
     # Without O_NONBLOCK opening a pipe would wait for somebody to write to it.
-    file: IO[bytes] = open(path, "rb", buffering, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    file: IO[bytes] = open(  # noqa: SIM115
+        path, "rb", buffering, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+    )
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "is no regular file", os.fspath(path))

@@ -127,7 +127,7 @@ def sign_of(cells: Sequence[str], path: str | os.PathLike[str], error: type[Unmi
 
 
 def plain_number(cell: str, sign: str) -> str:
-    """Return a number with a point, without signs of thousands, by its table's decimal sign; other cells as they are."""
+    """Return a number with a point, without signs of thousands, by its table's decimal sign; other cells unchanged."""
     if not NUMERIC.fullmatch(cell):
         return cell
     cell = re.sub(f"[{BLANKS}]", "", cell) if BY_BLANKS.fullmatch(cell) else cell

@@ -130,8 +130,8 @@ class Endmembers:
         axes = {key: None if fields[key] is None else np.array(fields[key]) for key in ("wavelengths", "fwhm")}
         of_each = {key: fields.get(key) and tuple(fields[key]) for key in ("names", "classes", "scenes", "colors")}
         pixels = None if fields["pixels"] is None else tuple((line, sample) for line, sample in fields["pixels"])
-        others = {key: fields.get(key) for key in ("counted", "simplex", "quality")}
-        return cls(matrix=matrix, pixels=pixels, source=fields["source"], **axes, **of_each, **others)  # type: ignore[arg-type]
+        others = of_each | {key: fields.get(key) for key in ("counted", "simplex", "quality")}
+        return cls(matrix=matrix, pixels=pixels, source=fields["source"], **axes, **others)  # type: ignore[arg-type]
 
     def digest(self) -> str:
         """Return 16 hexadecimal digits of a SHA-256 digest of names and values."""

@@ -133,15 +133,15 @@ def tell_others(path: Path, heading: Sequence[str], columns: Sequence[int], rows
         )
     if len(columns) == 1 and len(numeric) > 1:
         raise LibraryError(
-            f"{path}: only the heading '{heading[columns[0]]}' is a wavelength, but column '{heading[numeric[0]]}' holds "
-            "numbers, too; write a wavelength above each channel"
+            f"{path}: only the heading '{heading[columns[0]]}' is a wavelength, but column '{heading[numeric[0]]}' "
+            "holds numbers, too; write a wavelength above each channel"
         )
 
 
 def axis_in_library(
     waves: np.ndarray, fwhm: np.ndarray | None, units: str, path: Path
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return wavelengths and FWHM (L,) in nm; None where they only count, `LibraryError` where they are of two units."""
+    """Return wavelengths and FWHM (L,) in nm; None where they only count, `LibraryError` where they mix two units."""
     if is_no_axis(waves, units):
         log.debug(f"{path}: its channels are only counted, and have no wavelengths")
         return None, None
@@ -168,8 +168,8 @@ def in_columns(path: Path, heading: Sequence[str], rows: Sequence[Sequence[str]]
         if None in row:
             c = row.index(None)
             raise LibraryError(
-                f"{path}: row {r + 2}, column {c + 1}: '{rows[r][c][:20]}' is not a number; write nan where there is no "
-                "value"
+                f"{path}: row {r + 2}, column {c + 1}: '{rows[r][c][:20]}' is not a number; write nan where "
+                "there is no value"
             )
     # The first column has wavelengths: its heading says so, in any order, as where detectors overlap; or they ascend or
     # descend, and no heading is a number.

@@ -184,9 +184,9 @@ def place_in_words(run: FinishedRun) -> str:
         zone = " ".join(words[7:9]) if words[0].upper() == "UTM" else ""
         size = f"{across:.6g}" if abs(across) == abs(down) else f"{across:.6g} × {abs(down):.6g}"
         parts.append(
-            f"pixels of {size} {unit.lower()}, upper left corner at {west:.10g}, {north:.10g} ({words[0]} {zone})".replace(
-                " )", ")"
-            )
+            (
+                f"pixels of {size} {unit.lower()}, upper left corner at {west:.10g}, {north:.10g} ({words[0]} {zone})"
+            ).replace(" )", ")")
         )
         parts.append("turned against north" if turn or other else "north is up")
     if fields.get("acquisition time"):

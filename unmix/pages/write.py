@@ -165,7 +165,7 @@ def folder_page(folder: Path, beside: Path) -> str:
     title = text(folder.resolve().name)
     body = (
         f'<h1>{title}</h1><div class="verdict{" poor" * (failed > 0)}"><p>{says}</p></div>'
-        "<div "
-        f'class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(row for _, row in rows)}</tbody></table></div>'
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(row for _, row in rows)}</tbody></table></div>"
     )
     return document(f"{title} – unmix", body, "table.js")

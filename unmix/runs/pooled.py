@@ -37,7 +37,7 @@ class Pooled(NamedTuple):
         return pooled(Sample.read(problem.scene(given.cube)), problem)
 
     def variances(self, squares: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the variance of noise in pixels and its degrees of freedom, (n,) both; ``squares``: see `of_squares`."""
+        """Return the noise variance of pixels and its degrees of freedom, (n,) both; ``squares``: see `of_squares`."""
         # By the numbers of `beside`; a pixel without a degree of freedom has variance 0.
         found, free = np.zeros(len(squares)), self.free + own
         for k in np.unique(own[free > 0]):

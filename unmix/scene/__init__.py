@@ -131,7 +131,11 @@ class ReadOptions(ReadSettings):
             return self
         try:
             single = {option: name_for(text, path) for text, option in self.masks if option in SINGLE_MASKS}
-            return replace(self, **single, mask_out=tuple(name_for(text, path) for text in self.mask_out))  # type: ignore[arg-type]
+            return replace(
+                self,
+                **single,  # type: ignore[arg-type]
+                mask_out=tuple(name_for(text, path) for text in self.mask_out),
+            )
         except MethodError as error:
             if self.preset is None or self.mask_out != PRESETS[self.preset].get("mask_out"):
                 raise

@@ -180,7 +180,7 @@ def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> Sha
 
 
 def misfit_of_any(Y: np.ndarray, E: np.ndarray) -> float:
-    """Return the median relative RMSE of pixels (N, L) by mixtures of E (L, p) of any sum; 0 where that is not known."""
+    """Return the median relative RMSE of pixels (N, L) by mixtures of E (L, p) of any sum; 0 where it is unknown."""
     from scipy.optimize import nnls
 
     Y = Y[:: max(1, -(-len(Y) // MOST_PIXELS))]

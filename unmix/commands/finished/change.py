@@ -54,7 +54,7 @@ def differences(
 
 
 def deviation_of_pairs(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> ReadsPairs | None:
-    """Return what reads the deviations (n, samples, pairs) of a − b in lines, negative where unknown; None if all are."""
+    """Return what reads deviations (n, samples, pairs) of a − b in lines, negative where unknown; None if all are."""
     sides = []
     for side, own in ((one, [i for i, _ in pairs]), (other, [j for _, j in pairs])):
         bands = [] if side.sigma is None else band_names(side.sigma)

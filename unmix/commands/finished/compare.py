@@ -242,11 +242,10 @@ def compare(
         √(σ_a² + σ_b²)), the share of pixels that differ by at most one, ``within`` (of normal errors 68 %), and by more
         than 1.96, ``significant`` (5 %), and, with a threshold, how many pixels of a are ``below`` and ``above`` b by
         more (where deviations are known, also by more than 1.96 of them), and their ``below_hectares`` and
-        ``above_hectares``, None without a place on a map; of runs of two scenes ``shift``, by how many lines and samples a
-        is shifted against b, None where that is below 0.3 or not clear; ``only_a``, ``only_b``: names without a partner; ``rmse``
-        and ``sre`` (signal to
-        reconstruction error, dB; None where there is no error) over all pairs; ``certified``: pixels certified in a and
-        in b, None if not known.
+        ``above_hectares``, None without a place on a map; of runs of two scenes ``shift``, by how many lines and
+        samples a is shifted against b, None where that is below 0.3 or not clear; ``only_a``, ``only_b``: names without
+        a partner; ``rmse`` and ``sre`` (signal to reconstruction error, dB; None where there is no error) over all
+        pairs; ``certified``: pixels certified in a and in b, None if not known.
 
     Raises
     ------
@@ -315,8 +314,8 @@ def compare(
         found["shift"] = shift = shift_between(one, other, pairs)
         if shift is not None:
             log.warning(
-                f"{one.path}: is shifted against {other.path} by {shift[0]:.1f} lines and {shift[1]:.1f} samples; edges "
-                "pass for changes: register the scenes first"
+                f"{one.path}: is shifted against {other.path} by {shift[0]:.1f} lines and {shift[1]:.1f} samples; "
+                "edges pass for changes: register the scenes first"
             )
     for side, values in zip((one, other), found["values"].values()):
         warn_of_values(side, *values)

@@ -240,7 +240,7 @@ class Edges(NamedTuple):
     fractions: np.ndarray | None = None  # (n, p) of the sample
 
     def differ(self, fewer: "Edges") -> float | None:
-        """Return the mean difference of fractions from those of fewer edges, each edge counted to the nearest of them."""
+        """Return the mean difference from fractions of fewer edges, each edge counted to the nearest of the fewer."""
         if self.U is None or self.fractions is None or fewer.U is None or fewer.fractions is None:
             return None
         nearest = np.eye(fewer.U.shape[1])[(fewer.U.T @ self.U).argmax(axis=0)]

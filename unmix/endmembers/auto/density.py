@@ -110,7 +110,7 @@ class Sums(NamedTuple):
 class Piece(NamedTuple):
     """Some pixels, with room to add up what they give to the density."""
 
-    T: Any  # (tiles p, width) components, and a heavy 1, as the fit to a simplex needs them; `unmix.endmembers.fitted.tiled`
+    T: Any  # (tiles p, width) components, and a heavy 1, for the fit to a simplex; see `unmix.endmembers.fitted.tiled`
     A: Any  # (tiles p, width) fractions of the nearest point of the simplex
     counts: Any  # (tiles, width) 1, or 0 where there is no pixel
     room: Any

@@ -35,7 +35,7 @@ class Sums(NamedTuple):
     """Sums over pixels as panels of vectors; B is the number of bands L rounded up to the width, 0 beyond L."""
 
     total: Any  # (B / width, width): of the spectra
-    products: Any  # (B / width · B, width): of y yᵀ; row q B + i holds those of band i and the bands of panel q, where i is not less
+    products: Any  # (B / width · B, width): of y yᵀ; row q B + i is band i by the bands of panel q, where i is not less
     differences: Any  # the same of neighbours' differences
     counts: Any  # (2,) int64: valid pixels, and pairs of neighbours that differ
 

@@ -179,7 +179,9 @@ def read(
         if values is not None and spectra.names is not None and "name" in values:
             y = by_name(spectra.names, values, source, target)
         if y is not None and len(y) != len(spectra.X):  # type: ignore[arg-type]
-            raise LibraryError(f"{target}: has {len(y)} values for {len(spectra.X)} spectra of {source}")  # type: ignore[arg-type]
+            raise LibraryError(
+                f"{target}: has {len(y)} values for {len(spectra.X)} spectra of {source}"  # type: ignore[arg-type]
+            )
         return spectra, y
     how_read = ReadOptions(**reading)
     if how_read.tie is not None:

@@ -279,7 +279,9 @@ def pixels_of(table: Plots, side: Side) -> tuple[np.ndarray, np.ndarray]:
         x, a, b, y, c, d = transform
         samples, lines = np.floor(np.linalg.solve([[a, b], [c, d]], np.stack([across - x, up - y])))
     known = np.isfinite(lines) & np.isfinite(samples)
-    return tuple(np.where(known, np.clip(each, -1, 2**40), -1).astype(np.int64) for each in (lines, samples))  # type: ignore[return-value]
+    return tuple(  # type: ignore[return-value]
+        np.where(known, np.clip(each, -1, 2**40), -1).astype(np.int64) for each in (lines, samples)
+    )
 
 
 def placed(table: Plots, cube: Cube) -> np.ndarray:

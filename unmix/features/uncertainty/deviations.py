@@ -24,7 +24,7 @@ from ...runs.pooled import Pooled
 
 VALIDITY = "validity"
 # Deviations above which an abundance is surely more than 0. Of pure pixels and mixtures of two and three of 3 to 20
-# spectra, random and alike, 67 % or more are within one deviation of the truth with 2, down to 35 % if none is left out.
+# spectra, random and alike, 67 % or more are within one deviation of the truth with 2, down to 35 % if all are kept.
 UNSURE = 2.0
 # Supports whose matrices are kept; fewer where each has rows of all bands.
 KEPT, KEPT_WITH_ROWS = 1024, 64
@@ -83,8 +83,8 @@ def products_with(rows: Any, variances: Any, out: Any) -> None:
 @compiled
 def without_unsure(A: Any, sigma: Any, C: Any, left: Any, out: Any) -> None:
     """Write to ``out`` (N, k) the abundances A of a support without those below `UNSURE` deviations ``sigma``."""
-    # C (1 or N, k, k) is their covariance for noise of 1, ``left`` (k + 1, k) scratch. One after the other is held at 0,
-    # which moves the others by their regression on it. A pixel whose abundances all are unsure stays.
+    # C (1 or N, k, k) is their covariance for noise of 1, ``left`` (k + 1, k) scratch. One after the other is held at
+    # 0, which moves the others by their regression on it. A pixel whose abundances all are unsure stays.
     k = C.shape[1]
     for n in range(A.shape[0]):
         at = min(n, C.shape[0] - 1)

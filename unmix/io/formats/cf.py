@@ -65,7 +65,8 @@ UNITS = ("units", "Units", "unit")
 # Attributes that say which stored numbers are no values, by convention, and others by their names.
 CONVENTIONAL = "_FillValue", "missing_value"
 NO_DATA = re.compile(
-    r"_*(data[\W_]*)?(no[\W_]*data([\W_]*(value|val)s?)?|(fill|ignore|missing([\W_]*data)?)[\W_]*(value|val)s?|missing[\W_]*data)_*",
+    r"_*(data[\W_]*)?(no[\W_]*data([\W_]*(value|val)s?)?"
+    r"|(fill|ignore|missing([\W_]*data)?)[\W_]*(value|val)s?|missing[\W_]*data)_*",
     re.IGNORECASE,
 )
 # Names of arrays of the coordinates of each pixel of a swath.

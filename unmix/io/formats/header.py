@@ -295,7 +295,7 @@ def fault_of_unit(values: np.ndarray, units: str) -> str | None:
 
 
 def axis_in_names(fields: Mapping[str, str], bands: int) -> np.ndarray | None:
-    """Return the wavelengths (nm) in names such as ``Band 12 (0.4567 Micrometers)`` or ``Band_503``; None if unclear."""
+    """Return the wavelengths (nm) in names like ``Band 12 (0.4567 Micrometers)`` or ``Band_503``; None if unclear."""
     names = words(fields, "band names")
     if names is None or len(names) != bands:
         return None

@@ -23,7 +23,7 @@ BAND = re.compile(r"(.*?)_?(\d{3,4}(?:\.\d+)?)(?:nm)?$")
 
 
 def sets_of_planes(file: h5py.File) -> dict[str, list[h5py.Dataset]]:
-    """Return the datasets (y, x) of each group whose names differ by a wavelength at the end, by `/GROUP/BEGINNING_*`."""
+    """Return the datasets (y, x) of each group whose names differ by a final wavelength, by `/GROUP/BEGINNING_*`."""
     found: dict[tuple[str, Any, Any], list[h5py.Dataset]] = {}
 
     def visit(path: str, data: Any) -> None:
@@ -48,7 +48,7 @@ def wavelength_of_band(data: h5py.Dataset) -> float:
 
 
 def by_planes(file: h5py.File, path: Path, asked: str = "") -> Hdf5Cube | None:
-    """Open the one set of bands, or the one ``asked`` for; None where there is none, `CubeError` where there are several."""
+    """Open the only set of bands, or the one ``asked`` for; None without one, `CubeError` where there are several."""
     sets = sets_of_planes(file)
     sets = {name: planes for name, planes in sets.items() if not asked or name == asked.strip("/")}
     if len(sets) > 1:

@@ -20,8 +20,8 @@ from .misfit import Misfit
 # is nearly unused. If a larger share than `MANY_OUTSIDE` lies outside the simplex of the endmembers, a warning is
 # given.
 SOME_POOR, POOR_PART, UNUSED, MANY_OUTSIDE = 0.02, 0.20, 0.001, 0.25
-# Where more than this part of the poorly fitted pixels are faint (`unmix.runs.record.misfit`), their 95th percentile says
-# nothing of the model.
+# Where more than this part of the poorly fitted pixels are faint (`unmix.runs.record.misfit`), their 95th percentile
+# says nothing of the model.
 MOSTLY_FAINT = 0.5
 # Largest library whose unused spectra are warned of: most of a larger one are unused in any scene.
 LARGEST_LIBRARY_JUDGED = 48

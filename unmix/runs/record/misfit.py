@@ -28,8 +28,8 @@ class Misfit(NamedTuple):
 
     ``over_noise`` is the median misfit over it; ``above`` the share of the pixels, less what chance gives (0 where that
     may be all), whose misfit is above `EXPLAINED` times the noise and shared by a neighbour, or is the price of a
-    constraint. ``faint`` is the part of the poorly fitted pixels that are merely dark, ``striped`` whether columns differ
-    by more than noise, which is then without that.
+    constraint. ``faint`` is the part of the poorly fitted pixels that are merely dark, ``striped`` whether columns
+    differ by more than noise, which is then without that.
     """
 
     noise: float

@@ -40,7 +40,7 @@ class Plan(NamedTuple):
     lifts: Any  # (p,) added to each Qᵀy by the constant band; G⁻¹ 1 for ``planned``
     sum_to_one: bool
     nonnegative: bool
-    models: Any  # `unmix.solvers.pixels.mesma.tables.Models` for `mesma`; the value of a feature's search; (0, 0) for other solvers
+    models: Any  # `unmix.solvers.pixels.mesma.tables.Models` for `mesma`; the value of a feature's search; else (0, 0)
     penalty: Any  # (p,) subtracted from each Eᵀy and each dual (`unmix.problem.Problem`); (0,) if there is none
 
 

@@ -55,7 +55,7 @@ class Tile(NamedTuple):
     missing: Any  # (1, w) number of used bands that are nodata, NaN or infinite
     length: Any  # (1, w) |y| as stored and scaled
     size: Any  # (1, w) the scale of the duals: |y|, under Σa = 1 at least the length of the longest endmember
-    begins: Any  # (1, w) 1 where a run of tiles begins, before which a search may not look back; a search sets −1 to leave the run
+    begins: Any  # (1, w) 1 where a run of tiles begins: a search looks no further back, and sets −1 to leave the run
     steps: Any  # (1, w)
     rmse: Any  # (1, w)
     kappa: Any  # (1, w)

@@ -59,7 +59,7 @@ class SearchResults(NamedTuple):
     members: Any  # (N, MOST_MEMBERS) int32: the support
     count: Any  # (N,) int32: its size k; −1 − k where the stage has no room for more
     steps: Any  # (N,) int32
-    kept: Any  # (N, ·) float64: abundances of the support for the next stage, in units of the tableau, and the multiplier of the ones
+    kept: Any  # (N, ·) float64: abundances for the next stage, in units of the tableau, and the multiplier of the ones
 
 
 @on_gpu

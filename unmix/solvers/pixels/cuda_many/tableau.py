@@ -48,7 +48,7 @@ class Stage(NamedTuple):
 class Functions(NamedTuple):
     """Functions of a warp on a tableau (T, D)."""
 
-    invert: Any  # (D, inverses) invert all entries, before it is known which the next pivot needs: a division takes 100 cycles
+    invert: Any  # (D, inverses) invert all entries, before the next pivot is known: a division takes 100 cycles
     value_at: Any  # (values, k) the entry of place k, in all lanes
     fill: Any  # (library, members, m, T, D, rows) from the Gram matrix; ``rows`` is scratch of `Stage.scratch`
     fill_whole: Any  # (library, T, D) with all columns in order, from `in_lane_order`; None for a tableau in memory

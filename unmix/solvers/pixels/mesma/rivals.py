@@ -28,7 +28,7 @@ class Rivals(NamedTuple):
     runner: Any  # (w,) squared error of the best other model with as many spectra
     count: Any  # (w,) models that count
     present: Any  # (classes + 1, w) models that count and have a spectrum of the class
-    sums: Any  # (classes + 1, 4, w) of the fractions in these: mean, sum of squared deviations, least and largest fraction
+    sums: Any  # (classes + 1, 4, w) of the fractions in these: mean, sum of squared deviations, least and largest
     # Fields of a `Best` that `loops_function` reads.
     limit: Any  # (4, w)
     u: Any  # (p, w)

@@ -43,7 +43,7 @@ class Models(NamedTuple):
     fusion: float  # of the RMSE
     against_kept: bool  # fusion compares with the last level that was kept, else with the preceding one
     bands: float
-    sets: Any  # (classes, classes, classes) uint8: 1 where the first, second and third class make models; of fewer, the last repeats
+    sets: Any  # (classes, classes, classes) uint8: 1 where the three classes make models; of fewer, the last repeats
     most_residual: float  # which `run` bands after each other may not reach; infinite for none
     run: int
     spectra: Any  # (L, p) in the order of the tables, where there is such a limit; else (0, 0)
