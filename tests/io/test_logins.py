@@ -258,6 +258,10 @@ def test_files_of_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         logins.found.cache_clear()
         caught = refused(MethodError, "holds no token", logins.login_for, "https://a.org")
         assert "two" not in str(caught.value)
+    with monkeypatch.context() as both:  # the variable goes first, and is named
+        both.setenv(logins.TOKEN, "two words")
+        logins.found.cache_clear()
+        refused(MethodError, f"^{logins.TOKEN}: holds no token", logins.login_for, "https://a.org")
     file.unlink()
     os.mkfifo(file, 0o600)
     logins.found.cache_clear()

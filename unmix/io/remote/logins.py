@@ -62,16 +62,15 @@ def token_for(host: str) -> str:
     token = os.environ.get(TOKEN, "").strip()
     if not (token or named):
         return ""
+    source = TOKEN if token else TOKEN_FILE
     hosts = os.environ.get(HOSTS, "").lower().replace(",", " ").split()
     if not hosts:
-        raise MethodError(
-            f"{TOKEN if token else TOKEN_FILE} is set, but not {HOSTS}: name the host that the token is for"
-        )
+        raise MethodError(f"{source} is set, but not {HOSTS}: name the host that the token is for")
     if not any(host == one or (one.startswith(".") and host.endswith(one)) for one in hosts):
         return ""
     token = token or private(Path(str(named))).strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise MethodError(f"{TOKEN if not named else TOKEN_FILE}: holds no token, which is one word of plain letters")
+        raise MethodError(f"{source}: holds no token, which is one word of plain letters")
     return token
 
 
