@@ -84,14 +84,15 @@ class Missing:
         where = ", ".join(f"{word} {a}–{b}" for word, (a, b) in ((w, at) for w, at in ranges if at is not None))
         where = f"{'largest patch' if self.patch else 'mostly'} {where}" if where else "scattered over the scene"
         word = "is" if self.is_clear else "may be"
-        begin = f"something {word} missing in {in_percent(self.share)} of {self.looked_at} pixels, {where}"
+        begin = f"something {word} missing in {in_percent(self.share)} of {self.looked_at} pixels"
         misfit = f"misfit {in_percent(self.misfit)}"
+        if self.share > NEARLY_ALL and not self.candidates:
+            return f"{begin}: {misfit}; first check units, wavelengths and library"
+        begin = f"{begin}, {where}"
         if self.candidates:
             first = self.candidates[0]
             return f"{begin}: like {first.name} ({first.source}); {misfit}, with it {in_percent(first.misfit)}"
         advice = f"none of {self.searched} others explains it" if self.searched else "try `names`"
-        if self.share > NEARLY_ALL:
-            return f"{begin}: {misfit}; first check units, wavelengths and library; only then add spectra"
         return f"{begin}: {misfit}, others {in_percent(self.misfit_of_others)}; {advice}"
 
     def to_dict(self) -> dict[str, Any]:
