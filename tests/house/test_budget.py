@@ -9,7 +9,7 @@ from sources import statements
 ROOT = Path(__file__).parents[2]
 # The most statements of each room of the product; `core` are the files beside the rooms.
 ROOMS = {
-    "features": 8631,
+    "features": 8632,
     "solvers": 5176,
     "io": 5589,
     "endmembers": 3558,

@@ -288,8 +288,8 @@ def capped(name: str, counts: Counts) -> int:
         )
     elif not counts.is_clear:
         log.warning(
-            f"{name}: how many endmembers there are is not clear ({counts}); {taken} {'is' if taken == 1 else 'are'} "
-            f"used{counts.possible}: set `count` if you know"
+            f"{name}: the number of endmembers is not clear ({counts}): {taken} {'is' if taken == 1 else 'are'} used"
+            f"{counts.possible}; set `count` if you know it"
         )
     else:
         log.info(f"{name}: {taken} endmembers{counts.possible} ({counts})")
