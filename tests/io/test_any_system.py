@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import unmix
+from unmix.io import ground
 
 rasterio = pytest.importorskip("rasterio")
 pyproj = pytest.importorskip("pyproj")
@@ -124,3 +125,12 @@ def test_place_of_many_systems(tmp_path, caplog):
         if found is not None and found >= 1e-3:
             wrong[code] = found
     assert not wrong
+
+
+def test_a_system_that_names_a_file_is_not_shown_to_gdal(monkeypatch):
+    """The guard against files and servers comes before GDAL's reading of a header."""
+    monkeypatch.setattr(ground, "wkt_by_gdal", lambda *_, **__: pytest.fail("shown to GDAL"))
+    wkt = pyproj.CRS.from_epsg(8045).to_wkt("WKT1_GDAL")
+    harmful = wkt[:-1] + ',EXTENSION["PROJ4","+proj=cass +nadgrids=/x/y.gsb +no_defs"]]'
+    fields = {"map info": "{Arbitrary, 1, 1, 0, 0, 30, 30}", "coordinate system string": f"{{{harmful}}}"}
+    assert ground.system_of(fields) == ""

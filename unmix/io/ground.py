@@ -127,13 +127,15 @@ def name_of_system(cube: Cube) -> str:
 
 def system_of(fields: Mapping[str, str]) -> str:
     """Return the WKT of a header, else the WKT that GDAL derives from its map info; empty where neither is usable."""
-    own, texts = fields.get("coordinate system string", ""), [fields.get(key, "") for key in MAP_FIELDS[:3]]
+    info, projection, own = (fields.get(key, "") for key in MAP_FIELDS[:3])
+    own = " ".join(own.strip("{} \n").split())
+    if own and not self_contained(own):  # it may name a file, and is not shown to GDAL
+        return ""
     # An axis that runs south or west is in WKT 2 alone; GDAL knows its system by name.
-    by_gdal = wkt_by_gdal(*texts, version="WKT2_2019")
+    by_gdal = wkt_by_gdal(info, projection, own and f"{{{own}}}", version="WKT2_2019")
     if re.search(r"AXIS\[[^]]*,(south|west)\b", by_gdal):
         return by_gdal
-    own = " ".join(own.strip("{} \n").split())
-    return self_contained(own) if own else wkt_by_gdal(*texts[:2])
+    return self_contained(own) if own else wkt_by_gdal(info, projection)
 
 
 @functools.cache
