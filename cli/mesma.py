@@ -23,6 +23,7 @@ def of_models(name: str, help: str, type: Sequence[str] | None = None) -> Callab
 @archive.scenes
 @unmixing.library
 @options.declared(
+    "like",
     "levels",
     "class_sets",
     "limits",
@@ -38,7 +39,6 @@ def of_models(name: str, help: str, type: Sequence[str] | None = None) -> Callab
     "shade",
 )
 @options.combine(*(of_models(name, **how) for one in in_runs().values() for name, how in one.for_models.items()))
-@options.option("within")
 @unmixing.shade_normalize
 @unmixing.device
 @unmixing.running

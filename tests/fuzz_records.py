@@ -78,7 +78,7 @@ ODD: tuple[Any, ...] = (
 WAYS: tuple[dict[str, Any], ...] = (
     {"certificate": True, "residual": True},
     {"count": 2, "top": 1, "seed": 3},
-    {"by": "class", "classes": "name", "method": "mesma", "uncertainty": True},
+    {"by": "class", "classes": "name", "method": "mesma", "average": "likelihood"},
     {"method": "nnls", "l1": 0.01, "format": "hdf5", "quantize": 0.001},
 )
 LINES = 6

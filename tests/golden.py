@@ -50,7 +50,7 @@ RUNS = {
     **{f"normalize {what}": ("f4_bil", {**NNLS, "normalize": what}) for what in ("sum", "length", "max")},
     "shade": ("f4_bil", {**PCLS, "shade": "shade.csv"}),
     "uncertainty": ("f4_bil", {**FCLS, **NOISE, "uncertainty": True}),
-    "monte carlo": ("f4_bil", {**FCLS, **NOISE, "classes": "class", "by": "class", "monte_carlo": 20}),
+    "plain average": ("f4_bil", {**FCLS, **NOISE, "classes": "class", "by": "class", "average": "plain", "draws": 20}),
     "ranges each": ("f4_bil", {**FCLS, "ranges": "each", "within": 0.002}),
     "ranges class": ("f4_bil", {**NNLS, **NOISE, "classes": "class", "ranges": "class", "confidence": 0.95}),
     "weights": ("f4_bil", {**NNLS, "weights": "noise.txt"}),

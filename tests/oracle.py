@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 from conftest import read_map
 from reference.abundances import METHODS, of_pixels
-from reference.fractions import NODATA, Classes, weights_of
-from reference.monte_carlo import (
+from reference.draws import (
     drawn_spectra,
     factor_by_definition,
     noise_by_definition,
     normals_by_definition,
     over_draws,
 )
+from reference.fractions import NODATA, Classes, weights_of
 from reference.uncertainty import covariance, deviations_of_sums, pooled_by_definition, without_unsure
 
 from unmix.library import load
@@ -95,7 +95,7 @@ class Solved:
         return self.name in ("scls", "fcls"), self.name in ("nnls", "fcls")
 
     def check_draws(self):
-        """Compare STEM_montecarlo with means and deviations over the same draws, each solved by scipy."""
+        """Compare STEM_average of plain draws with means and deviations over the same draws, each solved by scipy."""
         asked, classes, seed = self.asked["draws"], self.classes, self.asked["draws"]["seed"]
         materials = self.E.shape[1] - self.has_shade
         sets = drawn_spectra(classes.members, asked["spectra"] or materials, asked["draws"], seed)
@@ -115,7 +115,7 @@ class Solved:
         expected = over_draws(
             Y, self.E, classes, sets, noises, lambda y, E: of_pixels(METHODS[self.name], y, E), self.shade
         )
-        np.testing.assert_allclose(read_map(self.stem, "montecarlo")[~self.masked], expected, rtol=1e-5, atol=2e-7)
+        np.testing.assert_allclose(read_map(self.stem, "average")[~self.masked], expected, rtol=1e-5, atol=2e-7)
 
     def check_fractions(self):
         """Compare STEM_fraction with the sums by class where there is light."""

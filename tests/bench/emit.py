@@ -7,8 +7,7 @@ those that pixels are unmixed with (SPECTRA of each class, 20), in ``unknown`` t
 Prints a line of JSON for each way: RMSE of the fractions, the shares of truths within one and two standard deviations,
 microseconds a pixel.
 
-``models`` are MESMA's that fit nearly as well (`unmix mesma --uncertainty --within RMSE`): mean and deviation over
-them, and the share of truths between their least and largest fractions.
+``models by likelihood`` are all of MESMA's (`unmix mesma --average likelihood`): mean and deviation over them.
 
 ``ranges`` are proved ones (`unmix run --ranges class`): the share of truths inside, and the median width, at 68 and 95
 % confidence, one at a time, at 95 % simultaneous, and within RMSE; beside those over MESMA's models, and over the
@@ -31,7 +30,7 @@ from scipy.optimize import lsq_linear
 
 import unmix
 from unmix.commands.synth.emit import axis, synthetic_library
-from unmix.features.monte_carlo.draws import class_even
+from unmix.features.average.draws import class_even
 from unmix.io import bytes_per_line
 from unmix.library import ClassSums
 
@@ -76,14 +75,13 @@ def ours(folder: Path, Y: np.ndarray, **words) -> dict[str, np.ndarray]:
         unmix.run,
         folder / "x.hdr",
         endmembers=folder / "library.csv",
-        shade_normalize=True,
         device="cpu",
         overwrite=True,
         classes="class",
-        **words,
+        **{"shade_normalize": True} | words,
     )
     maps = {"us": seconds / len(Y) * 1e6}
-    for name in ("fraction", "sigma", "range", "montecarlo", "spread"):
+    for name in ("fraction", "sigma", "range", "average"):
         if (folder / f"x_{name}.img").exists():
             values = np.fromfile(folder / f"x_{name}.img", "<f4").reshape(len(Y) // SAMPLES, -1, SAMPLES)
             maps[name] = values.transpose(0, 2, 1).reshape(len(Y), -1)
@@ -118,7 +116,7 @@ def show_ranges(
         )
 
     C = truth.shape[1]
-    draws = ours(folder, Y, monte_carlo=DRAWS, draw_spectra=drawn)["montecarlo"]
+    draws = ours(folder, Y, average="plain", draws=DRAWS, draw_spectra=drawn)["average"]
     for k in (1, 2):
         mean, deviation = maps["fraction"][:, :C], k * maps["sigma"][:, :C]
         show_one(f"analytic, {k} σ", mean - deviation, mean + deviation)
@@ -128,17 +126,6 @@ def show_ranges(
     for words in [*cases, *({"within": rmse, "noise": "auto"} for rmse in WITHIN[:2])]:
         found = ours(folder, Y, ranges="class", **words)
         show_one(f"ranges {words}", found["range"][:, 0::2], found["range"][:, 1::2], found["us"])
-    for within in WITHIN[:2]:
-        for asked in ("spread", "range"):
-            words = {"method": "mesma", "levels": "2-4", "fusion": 0.0, "within": within}
-            words |= {"ranges": "class"} if asked == "range" else {"uncertainty": True}
-            found = ours(folder, Y, **words)
-            values, us = found[asked], found["us"]
-            if asked == "spread":
-                _, _, least, largest = values[:, 2:].reshape(len(Y), C + 1, 4)[:, :C].transpose(2, 0, 1)
-                show_one(f"models within {within}", least, largest, us)
-            else:
-                show_one(f"mixtures of models within {within}", values[:, 0::2], values[:, 1::2], us)
 
 
 def main(spectra: str = "20", pixels: str = "20000", what: str = "all") -> None:
@@ -174,23 +161,12 @@ def main(spectra: str = "20", pixels: str = "20000", what: str = "all") -> None:
             )
             show(f"{setting}: analytic, all", truth, maps["fraction"][:, :C], maps["sigma"][:, :C], us)
             for title, more in (("noise alone", {}), (f"{drawn} spectra", {"draw_spectra": drawn})):
-                found = ours(folder, Y, monte_carlo=DRAWS, **more)
-                values, us = found["montecarlo"], found["us"]
+                found = ours(folder, Y, average="plain", draws=DRAWS, **more)
+                values, us = found["average"], found["us"]
                 show(f"{setting}: {DRAWS} draws, {title}", truth, values[:, :C], values[:, C + 1 : 2 * C + 1], us)
-            for within in WITHIN:
-                found = ours(folder, Y, method="mesma", levels="2-4", fusion=0.0, uncertainty=True, within=within)
-                values, us = found["spread"], found["us"]
-                mean, deviation, least, largest = values[:, 2:].reshape(len(Y), C + 1, 4)[:, :C].transpose(2, 0, 1)
-                show(f"{setting}: models within {within} of the RMSE", truth, mean, deviation, us)
-                covered = (least - 1e-6 <= truth) & (truth <= largest + 1e-6)
-                width, count = float(np.median(largest - least)), float(np.median(values[:, 1]))
-                say(
-                    {
-                        "in their range": round(float(covered.mean()), 3),
-                        "median width": round(width, 3),
-                        "median of models": count,
-                    }
-                )
+            found = ours(folder, Y, method="mesma", levels="2-4", average="likelihood", shade_normalize=False)
+            values, us = found["average"], found["us"]
+            show(f"{setting}: models by likelihood", truth, values[:, :C], values[:, C + 2 : 2 * C + 2], us)
             seconds, (mean, deviation) = seconds_of(1, emit, Y[:SLOW], E, sums, sigma, drawn)
             us = seconds / SLOW * 1e6
             show(f"{setting}: EMIT", truth[:SLOW], mean, deviation, us)

@@ -23,7 +23,7 @@ COMMANDS = {
     "nmf": "-n 2 --steps 20 --device cpu",
     "match continuum": "--continuum",
     "match sid": "--distance sid",
-    "mesma": "--uncertainty --device cpu",
+    "mesma": "--average likelihood --device cpu",
     "count": "--criterion all",
     "mnf": "",
     "endmembers": "-n 3",

@@ -113,8 +113,15 @@ NUMBERS = [
         "MOST_MODELS",
         lambda n: ["ten"] if n == 10**7 else [],
     ),
+    ("where it lowers χ² by {}, so", "solvers.pixels.mesma.search", "NOISE_GAIN"),
+    ("the evidence of {} pixels", "features.average.likely", "SAMPLE_PIXELS"),
+    (
+        "more than {} models a pixel takes no more of a set once {} share the weight",
+        "features.average.models",
+        "MANY_MODELS ENOUGH_MODELS",
+        lambda many, enough: [f"{many // 1000} 000", enough],
+    ),
     ("a squared error within {} |y|² of the best", "solvers.pixels.mesma.search", "SAME_ERROR"),
-    ("Ends are wider by {} for rounding", "features.ranges.of_models", "LARGEST_ROUNDING"),
     (
         "held within {} to {}; a model",
         "library.prune",

@@ -22,7 +22,7 @@ from unmix.settings.run import RunSettings
 BANDS = 8
 LIB = {"endmembers": "e.csv"}
 SUMS = LIB | {"classes": "kinds.csv:kind", "by": "class"}
-DRAWS = SUMS | {"monte_carlo": 10, "draw_spectra": 2}
+DRAWS = SUMS | {"average": "plain", "draws": 10, "draw_spectra": 2}
 RANGES = SUMS | {"method": "nnls", "ranges": "each", "confidence": 0.9}
 MESMA = SUMS | {"method": "mesma"}
 VIPER = MESMA | {"limits": "viper"}
@@ -53,11 +53,12 @@ OF_VALUES = {
     "class_map": (SUMS, True),
     "uncertainty": (LIB, True),
     "likelihood": (LIB | {"method": "nnls"}, "poisson"),
-    "within": (MESMA | {"uncertainty": True}, 0.1),
+    "within": (RANGES | {"confidence": None, "within": 0.2}, 0.1),
     "ranges": (RANGES, "class"),
     "confidence": (RANGES, 0.8),
     "simultaneous": (RANGES | {"noise": "numbers.txt"}, True),
-    "monte_carlo": (DRAWS, 11),
+    "average": (LIB | {"classes": "kinds.csv:kind", "by": "class", "method": "pcls"}, "likelihood"),
+    "draws": (DRAWS, 11),
     "draw_spectra": (DRAWS, 3),
     "seed": ({}, 1),
     "ortho": ({}, True),
@@ -78,6 +79,7 @@ OF_VALUES = {
     "samples": ({}, "0:4"),
     "bbox": ({}, "0,-3,5,0"),
     "dataset": ({}, "reflectance"),
+    "like": (MESMA, "viper"),
     "levels": (MESMA, "2-4"),
     "limits": (MESMA, "viper"),
     "fusion": (MESMA, 0.01),

@@ -117,7 +117,7 @@ def test_shade_is_tied_as_well(tied, tmp_path, shade, method):
 
 @pytest.mark.slow
 def test_draws_of_spectra_alone(tied, tmp_path):
-    words = {"by": "class", "monte_carlo": 5, "draw_spectra": 2, "noise": "none", "method": "pcls"}
+    words = {"by": "class", "average": "plain", "draws": 5, "draw_spectra": 2, "noise": "none", "method": "pcls"}
     unmix.run(tied[0], endmembers=tied[1], tie=WINDOWS, out_dir=tmp_path / "out", **words)
     assert verify(tmp_path / "out/x", everything=True).faults == []
 

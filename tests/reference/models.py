@@ -63,6 +63,7 @@ class EveryModel:
     """
 
     def __init__(self, E: np.ndarray, kinds: Sequence[str], choice: Any, normalized: bool = False) -> None:
+        choice = choice.of_library(kinds)
         self.E, self.choice, self.normalized = E, choice, normalized
         self.members = {name: [j for j, kind in enumerate(kinds) if kind == name] for name in dict.fromkeys(kinds)}
         sets = choice.sets_of(kinds)
@@ -140,8 +141,8 @@ class EveryModel:
         """Return RMSE and abundances (p,) of the model that should be chosen; of no model, |y|/√L and zeros."""
         exact, (fewest, most) = self.choice.limits == "exact", self.choice.sizes
         nothing = np.zeros(self.E.shape[1])
-        chosen, least, kept, preceding = None, np.inf, np.inf, np.inf
         rmse, a = rms(y) if exact and rms(y) <= self.choice.largest_rmse else np.inf, nothing
+        levels: list[tuple[int, float, np.ndarray]] = []
         for size in range(1, most + 1):
             if not exact:
                 rmse = np.inf
@@ -150,15 +151,31 @@ class EveryModel:
                     at = int(errors.argmin())
                     rmse, a = float(errors[at]), np.zeros(self.E.shape[1])
                     a[columns[at]] = fractions[at]
-            if size < fewest:
-                continue
+            if size >= fewest:
+                levels.append((size, rmse, a))
+        return self.chosen(levels, len(y)) or (rms(y), nothing)
+
+    def chosen(self, levels: list[tuple[int, float, np.ndarray]], L: int) -> tuple[float, np.ndarray] | None:
+        """Return the best of the levels that are kept, each its size, RMSE and abundances; None without one."""
+        most = self.choice.sizes[1]
+        noise = min((rmse for _, rmse, _ in levels), default=np.inf) ** 2 * L / max(L - most, 1)
+        best, kept, preceding = None, None, None
+        for size, rmse, a in levels:
             reference = kept if self.choice.fusion_rule == "kept" else preceding
-            if rmse < np.inf and (reference == np.inf or reference - rmse >= self.choice.fusion):
-                kept = rmse
-                if rmse < least:
-                    chosen, least = a, rmse
-            preceding = rmse
-        return (rms(y), nothing) if chosen is None else (least, chosen)
+            preceding = (size, rmse) if rmse < np.inf else (size, np.inf)
+            if rmse == np.inf:
+                continue
+            if reference is not None and reference[1] < np.inf:
+                if self.choice.fusion is not None:
+                    is_kept = reference[1] - rmse >= self.choice.fusion
+                else:
+                    is_kept = L * (reference[1] ** 2 - rmse**2) >= 4 * (size - reference[0]) * noise * (1 - 1e-12)
+                if not is_kept:
+                    continue
+            kept = size, rmse
+            if best is None or rmse < best[0]:
+                best = rmse, a
+        return best
 
     def maps_of(self, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the maps of a pixel's abundances (p,): fractions, shade and brightness; and the spectrum of each class, from 1."""
@@ -168,54 +185,6 @@ class EveryModel:
             sums = sums / total if total > 0 else np.full(len(sums), NODATA)
         numbers = [sum(j + 1 for j in some if a[j] != 0) for some in self.members.values()]
         return np.array([*sums, 1 - total, total]), np.array(numbers)
-
-    def all_fits(self, y: np.ndarray, margin: float) -> Fits:
-        """Return all models; fractions may be ``margin`` beyond a limit."""
-        fewest, most = self.choice.sizes
-        exact, size = self.choice.limits == "exact", rms(y)
-        dark = int(exact and size <= self.choice.largest_rmse * (1 + 1e-9))  # shade alone
-        parts = [Fits(np.zeros(dark, int), np.full((dark, 3), -1), np.zeros((dark, 3)), np.full(dark, size))]
-        for k in range(1 if exact else fewest, most + 1):
-            for columns, fractions, rmse in self.fits(y, k, 0.0, margin):
-                used = np.ones(len(rmse), bool)
-                if exact:  # a mixture with a fraction of 0 is one of fewer spectra
-                    used = fractions.min(axis=1) > (SAME_ABUNDANCE - margin) * fractions.sum(axis=1)
-                wide = ((0, 0), (0, 3 - k))
-                parts.append(
-                    Fits(
-                        np.full(int(used.sum()), k),
-                        np.pad(columns[used], wide, constant_values=-1),
-                        np.pad(fractions[used], wide),
-                        rmse[used],
-                    )
-                )
-        return Fits(*(np.concatenate(values) for values in zip(*parts)))
-
-    def numbers_of(self, fits: Fits, bound: float) -> tuple[int, np.ndarray]:
-        """Return how many models have at most this squared error, and mean, deviation, least and largest of each class and shade."""
-        fits = fits.take(np.square(fits.rmse) <= bound)
-        total = fits.amounts.sum(axis=1)
-        if self.normalized:
-            fits, total = fits.take(total > 0), total[total > 0]
-        if not len(total):
-            return 0, np.full((len(self.members) + 1, 4), NODATA)
-        shares = fits.amounts / total[:, None] if self.normalized else fits.amounts
-        fractions = [np.where(np.isin(fits.columns, some), shares, 0.0).sum(axis=1) for some in self.members.values()]
-        rows = [*fractions, 1 - total]
-        return len(total), np.array([[row.mean(), row.std(), row.min(), row.max()] for row in rows])
-
-
-def gap_of(fits: Fits, size: int) -> float:
-    """Return by how much the RMSE of the second best model of ``size`` spectra is larger; −9999 without one."""
-    fits = fits.take(fits.sizes == size)
-    if size == 0 or not len(fits.rmse):
-        return NODATA
-    best = int(fits.rmse.argmin())
-    shared = fits.columns[:, :size, None] == fits.columns[best, :size]  # (M, their spectra, those of the best)
-    theirs = fits.amounts[:, :size] - (shared * fits.amounts[best, :size]).sum(axis=2)
-    lacked = np.where(shared.any(axis=1), 0.0, fits.amounts[best, :size])
-    others = np.maximum(np.abs(theirs).max(axis=1), np.abs(lacked).max(axis=1)) > SAME_ABUNDANCE
-    return float(fits.rmse[others].min() - fits.rmse[best]) if others.any() else NODATA
 
 
 def rms(y: np.ndarray) -> float:

@@ -14,7 +14,7 @@ from unmix.commands.verify import verify
 LINES, SAMPLES, L, P = 16, 13, 16, 6
 NNLS, SUMS = {"method": "nnls"}, {"method": "pcls", "by": "class"}
 MESMA = {"method": "mesma", "levels": "2-4"}
-DRAWS = SUMS | {"monte_carlo": 4, "draw_spectra": 4, "noise": "noise.txt"}
+DRAWS = SUMS | {"average": "plain", "draws": 4, "draw_spectra": 4, "noise": "noise.txt"}
 DEVIATIONS = {"uncertainty": True, "noise": "noise.txt"}
 ALL_MAPS = {"class_map": True, "uncertainty": True, "certificate": True, "weights": "weights.txt"}
 # What is asked for; the map that is then made wrong.
@@ -25,7 +25,7 @@ FEATURES = {
     "classes": (SUMS | {"shade_normalize": True, "class_map": True}, "class"),
     "deviations": (NNLS | DEVIATIONS, "sigma"),
     "deviations of sums": (SUMS | DEVIATIONS | {"shade_normalize": True}, "sigma"),
-    "draws": (DRAWS, "montecarlo"),
+    "draws": (DRAWS, "average"),
     "fractions": (NNLS | {"normalize": "length"}, "abundance"),
     "scale": ({"method": "pcls", "normalize": "sum"}, "scale"),
     "l1": (NNLS | {"l1": 0.02}, "abundance"),
@@ -40,7 +40,7 @@ FEATURES = {
     "steps": ({"method": "fcls", "quantize": 1e-4}, "abundance"),
     "the largest": ({"method": "fcls", "top": 2}, "index"),
     "models": (MESMA, "fraction"),
-    "spread": (MESMA | {"uncertainty": True}, "spread"),
+    "average of models": (MESMA | {"average": "likelihood"}, "average"),
     "ranges": (NNLS | {"ranges": "class", "within": 0.01}, "range"),
     "ranges of models": (MESMA | {"ranges": "class", "within": 0.01}, "range"),
 }

@@ -62,7 +62,7 @@ def test_a_run_writes_fractions_and_scale(tmp_path, method, kind):
 FURTHER = (
     {"uncertainty": True},
     {"by": "class", "uncertainty": True, "class_map": True},
-    {"by": "class", "monte_carlo": 4},
+    {"by": "class", "average": "plain", "draws": 4},
     {"top": 2},
     {"quantize": 1e-4, "residual": True},
     {"weights": True},

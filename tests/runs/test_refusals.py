@@ -10,7 +10,11 @@ from unmix.errors import InputError, MethodError, UnmixError
 ONE_NOT_NEGATIVE = "not negative, nor 1e\\+100 or more, or all"
 EACH_OF = "from 3, one of each class, to 5"
 NNLS, MESMA, TIED = {"method": "nnls"}, {"method": "mesma"}, {"tie": "600-700"}
-BY_CLASS, DRAWS, NOISY = NNLS | {"by": "class"}, {"monte_carlo": 5}, {"weights": "noise", "noise": "noise.hdr"}
+BY_CLASS, DRAWS, NOISY = (
+    NNLS | {"by": "class"},
+    {"average": "plain", "draws": 5},
+    {"weights": "noise", "noise": "noise.hdr"},
+)
 EXTRACTED = {"endmembers": None, "count": 3}
 # What the rows share; and in each row what is asked for besides, what is said of it, and the error, if it is not
 # `MethodError`.
@@ -114,16 +118,16 @@ REFUSED = {
     "draws": (
         BY_CLASS,
         [
-            ({"monte_carlo": 1}, "at least 2"),
+            ({"average": "plain", "draws": 1}, "at least 2"),
             (DRAWS | {"by": None}, "is for `by` class"),
-            ({"draw_spectra": 3}, "is for `monte_carlo`"),
+            ({"draw_spectra": 3}, "is for `average` plain"),
             (DRAWS | {"draw_spectra": 2}, EACH_OF),
             (DRAWS | {"draw_spectra": 6}, EACH_OF),
             (DRAWS | {"noise": "none"}, "nothing would vary"),
             (DRAWS | {"seed": -1}, "`seed` -1: must be a whole number, at least 0"),
             (DRAWS | {"draw_spectra": 0}, "at least 1"),
             (DRAWS | {"noise": "none", "draw_spectra": 5}, "nothing would vary"),
-            (DRAWS | {"solver": "delete-only"}, "`monte_carlo` is for `solver`"),
+            (DRAWS | {"solver": "delete-only"}, "`average` is for `solver`"),
             (DRAWS | {"draw_spectra": 6, "dry_run": True}, EACH_OF),
         ],
     ),
@@ -160,23 +164,15 @@ REFUSED = {
             ({"library_scale": 1e-4}, "reflectance from 0 to 1"),
         ],
     ),
-    "rivals": (
-        MESMA | {"uncertainty": True},
+    "averages of models": (
+        MESMA | {"average": "likelihood"},
         [
-            ({"uncertainty": False, "within": 0.1}, "`within` says which mixtures, or models"),
-            *(({"within": value}, ONE_NOT_NEGATIVE) for value in (-1.0, 1e200, True, [1], "most")),
+            ({"average": "plain"}, "`average` plain: the models of mesma"),
+            ({"within": 0.1}, "`within` is for `ranges`"),
+            ({"ranges": "class", "within": 0.1}, "`ranges` is for `method`"),
+            ({"uncertainty": True}, "`uncertainty` does not go with mesma"),
             ({"noise": "file.txt"}, "`noise` does not go with mesma"),
-        ],
-    ),
-    "ranges of models": (
-        MESMA | {"ranges": "class"},
-        [
-            ({"ranges": "each"}, "`ranges` each: the maps of mesma are of classes"),
-            ({"limits": "viper"}, "`ranges` are over mixtures, and `limits` viper are of models"),
-            ({"within": "all"}, "`within` all: ranges need an RMSE"),
-            ({"fusion": 0.0}, "within half of `fusion`, which is 0"),
-            ({"confidence": 0.9}, "`confidence` does not go with mesma"),
-            ({"simultaneous": True}, "`simultaneous` does not go with mesma"),
+            ({"like": "dragon"}, "there is viper|must be viper"),
         ],
     ),
     "tied bands": (
@@ -187,7 +183,7 @@ REFUSED = {
             ({"tie": "600-700,650-800"}, "shares bands with another window"),
             ({"endmembers": None}, "is for `endmembers`"),
             ({"uncertainty": True}, "share the noise"),
-            ({"by": "class", "monte_carlo": 3}, "share the noise"),
+            ({"by": "class", "average": "plain", "draws": 3}, "share the noise"),
         ],
     ),
     "extraction": (

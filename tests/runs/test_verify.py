@@ -30,10 +30,10 @@ CASES = {
     "quantized": {"method": "nnls", "normalize": "length", "quantize": 0.001},
     "top": {"method": "nnls", "top": 2},
     "at most": {"method": "nnls", "at_most": 2},
-    "draws": {"method": "pcls", "monte_carlo": 5, "by": "class"},
+    "draws": {"method": "pcls", "average": "plain", "draws": 5, "by": "class"},
     "l1": {"method": "nnls", "l1": 0.01},
     "weights": {"method": "scls", "weights": "noise", "noise": "noise.txt"},
-    "models": {"method": "mesma", "uncertainty": True},
+    "models": {"method": "mesma", "average": "likelihood"},
     "ranges": {"method": "fcls", "ranges": "class", "within": 0.01},
 }
 

@@ -23,8 +23,10 @@ def power_wide(typingctx, k):
     """Return 2^k of whole numbers from −1022 to 1023."""
 
     def build(context, builder, signature, args):
+        # Vectors of AVX2 cannot be made whole numbers at once; the lowest bits of k + 1023 + `TO_WHOLE` are k + 1023.
         kind = ir.VectorType(ir.IntType(64), LANES)
-        whole = builder.add(builder.fptosi(args[0], kind), ir.Constant(kind, [1023] * LANES))
+        shifted = builder.fadd(args[0], ir.Constant(DOUBLES, [TO_WHOLE + 1023.0] * LANES))
+        whole = builder.bitcast(shifted, kind)
         return builder.bitcast(builder.shl(whole, ir.Constant(kind, [52] * LANES)), DOUBLES)
 
     return doubles(doubles), build

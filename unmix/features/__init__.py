@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 FOLDERS = (
     "rows",
     "at_most",
-    "monte_carlo",
+    "average",
     "missing",
     "uncertainty",
     "ranges",

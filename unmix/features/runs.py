@@ -104,8 +104,6 @@ class OwnMap(NamedTuple):
         Whether it has the standard deviations of abundances, or of their sums.
     bounds : callable
         ``bounds(asked)`` returns the name of the map whose values it bounds, by a run's request, or "" for none.
-    is_within : bool
-        Whether it depends on `within`.
     """
 
     row: Map
@@ -114,7 +112,6 @@ class OwnMap(NamedTuple):
     of_noise: Callable[[Any], str] = no_entry
     is_deviation: bool = False
     bounds: Callable[[dict[str, Any]], str] = no_entry
-    is_within: bool = False
 
 
 class InRuns(NamedTuple):

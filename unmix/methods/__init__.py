@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..errors import MethodError
@@ -69,6 +69,14 @@ class Extraction(ExtractSettings):
             object.__setattr__(self, "extract", "vca" if exchanges else "auto")
 
 
+# VIPER's defaults (VIPER Tools 2.1), where others are not given.
+LIKE: dict[str, dict[str, Any]] = {
+    "viper": {"levels": "2-3", "limits": "viper", "fusion": 0.007, "fusion_rule": "preceding"}
+}
+# Most models that are tried where `levels` is not given.
+MOST_BY_DEFAULT = 1_000_000
+
+
 def classes_in_order(classes: Sequence[str]) -> list[str]:
     """Return the classes, each once, in the order of their lower-case names, which settles ties between models."""
     return sorted(set(classes), key=lambda name: (name.lower(), name))
@@ -80,9 +88,17 @@ class ModelChoice(ModelSettings):
     """How MESMA chooses among models, each of at most one spectrum of each class, and shade."""
 
     def __post_init__(self) -> None:
+        if self.like is not None:
+            if self.like not in LIKE:
+                raise MethodError(f"`like` '{self.like}': there is {', '.join(LIKE)}")
+            for name, value in LIKE[self.like].items():
+                if getattr(self, name) == getattr(ModelSettings, name):
+                    object.__setattr__(self, name, value)
         low, high = self.sizes
         if not 1 <= low <= high <= 3:
-            raise MethodError(f"`levels` {self.levels}: write A-B, from 2 to 4 endmembers with shade, such as 2-3")
+            raise MethodError(
+                f"`levels` {self.levels}: write A-B, from 2 to 4 endmembers with shade, such as 2-3, or auto"
+            )
         if self.class_sets is not None:  # the same sets are the same text
             sets = ["+".join(sorted(word.strip() for word in one.split("+"))) for one in self.class_sets.split(",")]
             object.__setattr__(self, "class_sets", ",".join(sorted(set(sets))))
@@ -95,7 +111,7 @@ class ModelChoice(ModelSettings):
                 raise MethodError(
                     f"`{name}` rejects models under `limits` viper; exact has fractions from 0 to a sum of 1"
                 )
-        thresholds = self.fusion, 0.0 if self.max_rmse is None else self.max_rmse
+        thresholds = self.fusion or 0.0, 0.0 if self.max_rmse is None else self.max_rmse
         if not all(0 <= threshold < LARGEST_THRESHOLD for threshold in thresholds):
             raise MethodError(f"`fusion` and `max_rmse` must not be negative, nor {LARGEST_THRESHOLD:g} or more")
         if self.max_residual is not None and not 0 < self.max_residual < LARGEST_THRESHOLD:
@@ -115,6 +131,20 @@ class ModelChoice(ModelSettings):
             for f in fields(self)
             if f.name not in WHEN_SET or getattr(self, f.name) != f.default
         }
+
+    def of_library(self, classes: Sequence[str]) -> "ModelChoice":
+        """Return this choice with the levels of a library, for the classes of all its spectra."""
+        if self.levels != "auto":
+            return self
+        counts = [list(classes).count(name) for name in set(classes)]
+        of_size = [sum(map(math.prod, itertools.combinations(counts, k))) for k in range(1, min(3, len(counts)) + 1)]
+        most = max(k for k in range(1, len(of_size) + 1) if k == 1 or sum(of_size[:k]) <= MOST_BY_DEFAULT)
+        return replace(self, levels=f"2-{most + 1}")
+
+    @property
+    def is_in_reflectance(self) -> bool:
+        """Whether a threshold is VIPER's own, for reflectance from 0 to 1."""
+        return self.fusion == LIKE["viper"]["fusion"] or (self.limits == "viper" and self.max_rmse is None)
 
     def count_models(self, classes: Sequence[str]) -> dict[str, int]:
         """Return how many models of each level there are, for the classes of all spectra."""
@@ -159,7 +189,9 @@ class ModelChoice(ModelSettings):
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The fewest and the most spectra of a model; (0, 0) if ``levels`` is not ``A-B``."""
+        """The fewest and the most spectra of a model, before a library is known; (0, 0) if ``levels`` is not ``A-B``."""
+        if self.levels == "auto":
+            return 1, 3
         low, _, high = self.levels.partition("-")
         parts = [low, high or low]
         return (

@@ -173,9 +173,9 @@ class Options(RunSettings):
 
     @property
     def rmse_within(self) -> float:
-        """``within`` as a number, infinite for all models; the default is half of ``fusion``."""
+        """``within`` as a number, infinite for all; 0 where it is not given."""
         if self.within is None:
-            return 0.5 * self.mesma.fusion if self.mesma else 0.0
+            return 0.0
         if self.within == "all":
             return math.inf
         is_number = isinstance(self.within, int | float | str) and not isinstance(self.within, bool)
@@ -184,12 +184,6 @@ class Options(RunSettings):
         except ValueError:
             return math.nan
         return number if 0 <= number < LARGEST_THRESHOLD else math.nan
-
-    @property
-    def has_within(self) -> bool:
-        """Whether maps depend on `rmse_within`."""
-        is_over = any(own_maps()[name].is_within for name in self.derived if name in own_maps())
-        return is_over and bool(self.mesma or self.within is not None)
 
     @property
     def tags(self) -> dict[str, str]:
@@ -343,7 +337,7 @@ class Options(RunSettings):
             {f.name: getattr(self, f.name) for f in fields(self) if f.name in AS_GIVEN and not self.is_default(f.name)}
             | ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})
             | ({"choice": self.mesma.to_dict()} if self.mesma else {})
-            | ({"within": str(self.rmse_within)} if self.has_within else {})
+            | ({"within": str(self.rmse_within)} if self.within is not None else {})
             | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})
             | ({"tag": list(self.tag)} if self.tag else {})
             | ({"colors": list(library.colors)} if self.class_map and library is not None and library.colors else {})

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MethodError
-from ..features.runs import asked, in_runs
+from ..features.runs import asked
 from ..io.remote import is_remote
 from ..methods import LARGEST_THRESHOLD, refuse_normalization
 from ..scene import ReadOptions, geometry_of
@@ -119,11 +119,6 @@ def faults_of_noise(options: "Options") -> Iterator[str]:
 
 def faults_of_within(options: "Options") -> Iterator[str]:
     """Yield a message if `within` is given and nothing uses it, or is no RMSE."""
-    if options.within is not None and not options.has_within:
-        names = ", ".join(
-            f"`{name}`" for name, one in in_runs().items() if any(each.is_within for each in one.maps.values())
-        )
-        yield f"`within` says which mixtures, or models of mesma, count; add one of {names}"
     if math.isnan(options.rmse_within):
         yield (
             f"`within` {options.within!r}: must be an RMSE that is not negative, nor {LARGEST_THRESHOLD:g} or more, or "

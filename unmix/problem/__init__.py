@@ -277,7 +277,7 @@ class Problem:
             choice.min_shade - ALLOWANCE,
             choice.max_shade + ALLOWANCE,
             largest,
-            choice.fusion,
+            -1.0 if choice.fusion is None else choice.fusion,
             choice.fusion_rule == "kept",
             L,
         )
@@ -376,7 +376,7 @@ def plan_problem(
         culprits=culprits,
         plain=plain,
         steps=steps,
-        mesma=mesma,
+        mesma=mesma and mesma.of_library(endmembers.classes or ()),
     )
     if warns:
         for fault in faults_of(problem):

@@ -383,11 +383,10 @@ def refuse_own(weights: NoiseCube | WeightsCube, options: Options) -> None:
 
 def refuse_other_units(choice: ModelChoice, library: Endmembers) -> None:
     """Raise `MethodError` where thresholds that are reflectance from 0 to 1 meet a library that is not."""
-    largest, default = float(library.matrix.max()), ModelChoice()
-    has_defaults = choice.fusion == default.fusion or (choice.limits == "viper" and choice.max_rmse is None)
-    if largest > BRIGHTEST and has_defaults:
+    largest = float(library.matrix.max())
+    if largest > BRIGHTEST and choice.is_in_reflectance:
         raise MethodError(
-            f"`fusion` {choice.fusion} and the other thresholds are in reflectance from 0 to 1, but {library.source} "
+            f"the thresholds of VIPER, such as `fusion` 0.007, are in reflectance from 0 to 1, but {library.source} "
             "reaches "
             f"{largest:g}; divide with `scale` and `library_scale`, or set `fusion` and `max_rmse` in its unit"
         )

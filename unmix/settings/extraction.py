@@ -77,7 +77,7 @@ class ExtractSettings:
     seed: int = option(
         0,
         "values",
-        "Seed of vca's directions and of the draws of `monte_carlo`.",
+        "Seed of vca's directions and of the draws of `average`.",
         "S",
         kind="whole",
         least=0,

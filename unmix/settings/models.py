@@ -12,10 +12,17 @@ option = partial(setting, group="Model")
 class ModelSettings:
     """The options of `unmix.methods.ModelChoice`."""
 
-    levels: str = option(
-        "2-3",
+    like: str | None = option(
+        None,
         "values",
-        "Endmembers of a model with shade: 2-4 tries all models of one to three classes and shade.",
+        "viper: the defaults of VIPER: `levels` 2-3, `limits` viper, `fusion` 0.007, `fusion_rule` preceding.",
+        choices=("viper",),
+    )
+    levels: str = option(
+        "auto",
+        "values",
+        "Endmembers of a model with shade: 2-4 tries all models of one to three classes and shade. auto: up to 4, with "
+        "at most a million models.",
         "A-B",
     )
     limits: str = option(
@@ -26,12 +33,13 @@ class ModelSettings:
         "squares, and reject models beyond the limits below.",
         choices=("exact", "viper"),
     )
-    fusion: float = option(
-        0.007,
+    fusion: float | None = option(
+        None,
         "values",
         "Take a model of a higher level only if its RMSE is lower by this much.",
         "RMSE",
         kind="number",
+        unset="by two deviations of noise, which the least residual of the pixel shows",
     )
     fusion_rule: str = option(
         "kept",

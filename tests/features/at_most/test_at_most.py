@@ -181,7 +181,12 @@ def test_what_cannot_be(tmp_path, words, text):
 
 @pytest.mark.parametrize(
     "words",
-    [{"tv": 0.1}, {"uncertainty": True}, {"by": "class", "classes": "class", "monte_carlo": 3}, {"method": "mesma"}],
+    [
+        {"tv": 0.1},
+        {"uncertainty": True},
+        {"by": "class", "classes": "class", "average": "plain", "draws": 3},
+        {"method": "mesma"},
+    ],
 )
 def test_what_does_not_go_with_it(words):
     with pytest.raises(MethodError, match="`at_most`"):

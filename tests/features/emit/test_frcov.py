@@ -116,7 +116,8 @@ def test_it_is_the_run_with_draws(tmp_path, granule):
         ignore_nm="1300-1500,1800-2000",
         by="class",
         normalize="length",
-        monte_carlo=3,
+        average="plain",
+        draws=3,
         draw_spectra=6,
         seed=2,
         noise=tmp_path / "noise.txt",
@@ -124,7 +125,7 @@ def test_it_is_the_run_with_draws(tmp_path, granule):
         ortho=True,
         out_dir=tmp_path / "r",
     )
-    drawn = read_values(next((tmp_path / "r").glob("*_montecarlo_ortho.hdr")))
+    drawn = read_values(next((tmp_path / "r").glob("*_average_ortho.hdr")))
     with rasterio.open(tmp_path / PRODUCT.format("BARE", "tif")) as source:
         mean = source.read(1)
     clear = mean != -9999

@@ -237,7 +237,10 @@ def test_a_cube_of_noise_that_changed_or_does_not_fit(setting, noise_cube, tmp_p
     for lines, bands, text in ((LINES - 1, L, "lines of"), (LINES, L - 1, "bands, the scene")):
         other = write_cube(folder / "other.hdr", np.ones((lines, SAMPLES, bands)))
         refused(unmix.CubeError, text, unmix.run, folder / "x.hdr", noise=other, **words)
-    for name, more in (("monte_carlo", {"monte_carlo": 5, "by": "class"}), ("uncertainty", {"weights": "noise"})):
+    for name, more in (
+        ("average", {"average": "plain", "draws": 5, "by": "class"}),
+        ("uncertainty", {"weights": "noise"}),
+    ):
         with pytest.raises(unmix.MethodError, match=f"`{name}`.*noise for each pixel"):
             unmix.run(folder / "x.hdr", noise=path, **words, **more)
 
@@ -454,7 +457,7 @@ def test_given_noise_gives_deviations_though_nothing_is_left_over(few_bands):
     ("name", "words"),
     [
         pytest.param("range", {"ranges": "each", "confidence": 0.95}, marks=pytest.mark.slow),
-        ("montecarlo", {"by": "class", "monte_carlo": 20}),
+        ("average", {"by": "class", "average": "plain", "draws": 20}),
     ],
 )
 def test_no_range_and_no_draw_where_no_residual_shows_noise(few_bands, name, words):

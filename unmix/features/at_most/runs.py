@@ -24,7 +24,7 @@ class AtMostSettings:
         methods=("nnls",),
         solvers=("active-set",),
         excludes=dict.fromkeys(("l1", "tv", "laplacian", "allowed", "likelihood"), "")
-        | dict.fromkeys(("uncertainty", "monte_carlo"), "which takes the endmembers of a pixel for known")
+        | dict.fromkeys(("uncertainty", "average"), "which takes the endmembers of a pixel for known")
         | {"ranges": "which is over all mixtures"},
     )
 

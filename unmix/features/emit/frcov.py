@@ -173,7 +173,8 @@ def emit_frcov(
                     by="class",
                     method="nnls",
                     normalize=normalize,
-                    monte_carlo=draws,
+                    average="plain",
+                    draws=draws,
                     draw_spectra=draw_spectra,
                     noise=work / "noise.txt",
                     seed=seed,
@@ -337,7 +338,7 @@ class CoverMaps:
 
     def write_product(self, written: Mapping[str, Path], columns: Mapping[str, int]) -> None:
         """Write the product's rasters and browse image to the temporary files ``written`` of `product_files`."""
-        drawn = self.read("montecarlo")
+        drawn = self.read("average")
         half, has_ranges = drawn.shape[1] // 2, "PVRANGE" in written
         ranges = self.read("range") if has_ranges else drawn
         for cover, k in columns.items():

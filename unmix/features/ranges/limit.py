@@ -59,8 +59,6 @@ class FitLimit:
     @classmethod
     def of(cls, options: Any) -> "FitLimit":
         """Return which mixtures fit by the options of a run; `MethodError` where that is not said, or twice."""
-        if options.mesma:
-            return cls(options.rmse_within, best="the chosen model")
         return cls(None if options.within is None else options.rmse_within, options.confidence, options.simultaneous)
 
     def most(self, squares: "np.ndarray", L: int, above: "np.ndarray | None" = None) -> "np.ndarray":

@@ -9,12 +9,10 @@ import numpy as np
 
 from ...io import NODATA, spectra
 from ...library import ClassSums
-from ...maps.derived.models import ChosenModels, MapOfModels
 from ...maps.derived.noise import NoiseCube
 from ...maps.derived.solved import freedom, map_of_solved, rounded_up
 from ...problem import Problem
 from ...runs.pooled import Pooled
-from ...solvers.pixels.mesma.tables import count_refused
 from .calibration import Calibration
 from .limit import FitLimit
 from .mixtures import Mixtures
@@ -156,72 +154,10 @@ class RangeMap:
         return stored_ranges(found[0], found[1], self.step)
 
 
-class ModelRanges(MapOfModels):
-    """The least and the largest fraction of each class over all mixtures of all models; under the limits "exact".
-
-    Parameters
-    ----------
-    problem, sums
-        See `MapOfModels`.
-    limit : FitLimit
-    step : float, optional
-        Of the integers that the map is stored as.
-    """
-
-    def __init__(self, problem: Problem, sums: ClassSums, limit: FitLimit, step: float | None = None) -> None:
-        assert limit.within is not None
-        super().__init__(problem, sums, limit.within)
-        self.limit, self.step = limit, step
-        refused = count_refused(problem.models)
-        if refused:
-            log.warning(
-                f"{problem.endmembers.source}: the mixtures of {refused} models are not in `ranges`, for their spectra "
-                "are too alike; "
-                "prune the library"
-            )
-
-    @property
-    def bands(self) -> tuple[str, ...]:
-        """The names of the bands."""
-        return bands_of_ranges(self.sums.names)
-
-    @property
-    def description(self) -> str:
-        """Description of the map."""
-        return f"ranges over the mixtures of all models: {self.limit.words},"
-
-    def values(self, chosen: ChosenModels) -> np.ndarray:
-        """See `MapOfModels`."""
-        from .of_models import new_reach, ranges_function, without_limits
-
-        k = len(self.sums.names)
-        fractions = np.stack([chosen.A[:, self.kind == c].sum(axis=1) for c in range(k)], axis=1)
-        if self.sums.normalized:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                fractions /= fractions.sum(axis=1, keepdims=True)
-        lower, upper = np.empty(fractions.shape), np.empty(fractions.shape)
-        ranges_function()(
-            without_limits(self.problem.models),
-            chosen.U,
-            chosen.squares,
-            chosen.bounds,
-            fractions,
-            new_reach(self.kind, k, self.sums.normalized),
-            lower,
-            upper,
-        )
-        if self.sums.normalized:  # a pixel without light: shade alone fits, and any fractions near it
-            dark = ~np.isfinite(fractions).all(axis=1) & (chosen.squares <= chosen.bounds)
-            lower[dark], upper[dark] = 0.0, 1.0
-        return stored_ranges(lower, upper, self.step)
-
-
-def made(given: Any) -> RangeMap | ModelRanges:
+def made(given: Any) -> RangeMap:
     """Return the map of a run."""
     problem, options = given.problem, given.options
     limit = FitLimit.of(options)
-    if options.mesma:
-        return ModelRanges(problem, given.sums, limit, options.quantize)
     endmembers, has_shade = problem.endmembers, problem.constraint.has_shade
     if options.ranges == "class":
         sums = ClassSums.of(endmembers, options.shade_normalize)

@@ -27,7 +27,7 @@ class RangesSettings:
         group="Outputs",
         before="within",
         choices=("class", "each"),
-        methods=(*BOUNDED, "mesma"),
+        methods=BOUNDED,
         solvers=EXACT,
         excludes={"likelihood": ""}
         | dict.fromkeys(("l1", "tv", "laplacian", "allowed"), "which leaves mixtures out, and ranges are over all"),
@@ -42,11 +42,7 @@ class RangesSettings:
         kind="number",
         noise="of pixels",
         needs=("ranges",),
-        excludes={
-            "mesma": "whose models err by their library more than by noise; `within` says which mixtures `ranges` are "
-            "over"
-        }
-        | {"albedo": "which changes the noise of bands"},
+        excludes={"albedo": "which changes the noise of bands"},
     )
     simultaneous: bool = setting(
         False,
@@ -55,18 +51,11 @@ class RangesSettings:
         group="Outputs",
         before="within",
         needs=("ranges",),
-        excludes={"mesma": "whose `ranges` are over the mixtures that `within` allows"},
     )
 
 
 def faults(options: Any) -> Iterator[str]:
     """Yield a message if `ranges` lacks a limit, or has one that is none."""
-    if options.mesma and options.mesma.limits != "exact":
-        yield "`ranges` are over mixtures, and `limits` viper are of models; leave one of the two out"
-    if options.mesma and options.ranges == "each":
-        yield "`ranges` each: the maps of mesma are of classes; use `ranges` class"
-    if options.mesma and options.within is None and options.mesma.fusion == 0:
-        yield "`ranges` of mesma are within half of `fusion`, which is 0, unless `within` says more; give that"
     from .limit import FitLimit
 
     _ = FitLimit.of(options)  # which refuses numbers out of range
@@ -88,17 +77,11 @@ class RangesOfScene(Part):
         return {"ranges": found}
 
 
-OF_MODELS = (
-    "Also write the least and the largest fraction of each class over all mixtures of all models whose RMSE is at most "
-    "`within` above "
-    "that of the chosen one: STEM_range."
-)
 MAP = OwnMap(
     Map(lambda options: options.ranges is not None, has_unit=False, can_be_quantized=True),
     later(__package__, "maps:made"),
     of_noise=lambda options: "ranges" if options.confidence is not None else "",
     bounds=lambda asked: OF.get(asked.get("ranges", ""), ""),
-    is_within=True,
 )
 IN_RUNS = InRuns(
     RangesSettings,
@@ -106,5 +89,4 @@ IN_RUNS = InRuns(
     section=later(__package__, "page:section"),
     faults=faults,
     maps={"range": MAP},
-    for_models={"ranges": {"help": OF_MODELS, "type": ("class",)}},
 )

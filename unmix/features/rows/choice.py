@@ -61,6 +61,9 @@ class Choice:
     gap : float or None
         By which share of its cost this subset may be above the best of all subsets with as many rows. 0 where it is
         proved to be the best, None where no time was given.
+    is_settled : bool
+        Whether changes of one row were tried until none is better. Else the search ended after its most steps:
+        ``others`` are −1 then, and ``numbers`` none.
     """
 
     rows: np.ndarray
@@ -74,6 +77,7 @@ class Choice:
     pixels: int
     side: int = 1
     gap: float | None = None
+    is_settled: bool = True
 
 
 def rows(
@@ -195,9 +199,10 @@ def chosen(
     ]
     try:
         coarsest, search = searches
+        search.subsets.work = coarsest.subsets.work  # both together have so many steps
         kept = coarsest.run(energies[: len(places)])
         if is_white:
-            search, kept = decided(coarsest, search, kept)
+            search, kept = (coarsest, kept) if coarsest.subsets.is_over else decided(coarsest, search, kept)
         kept, gap = search.proved(kept), None
         if seconds is not None:
             bound = Bound(search, kept)
@@ -248,8 +253,9 @@ def described(search: Search, kept: Rows, size: int, side: int, gap: float | Non
     unit = max(variance * subsets.pixels or subsets.rounding, LEAST_UNIT)
     rests = [without(kept, j) for j in kept]
     losses = np.array([(search.net(rest, kept) - net) / unit for rest in rests])
-    others = [search.best_exchange(kept, j) for j in kept]
-    path = search.path_of(kept, FURTHER_NUMBERS)
+    is_settled = not subsets.is_over
+    others = [search.best_exchange(kept, j) if is_settled else (-1, np.inf) for j in kept]
+    path = search.path_of(kept, FURTHER_NUMBERS) if is_settled else []
     numbers = [(len(more), (search.net(less) - search.net(more)) / unit) for more, less in itertools.pairwise(path)]
     values = subsets.pixels * subsets.L
 
@@ -268,4 +274,5 @@ def described(search: Search, kept: Rows, size: int, side: int, gap: float | Non
         subsets.pixels,
         side,
         gap,
+        is_settled,
     )

@@ -99,6 +99,7 @@ def entry_of(found: Choice, names: tuple[str, ...], asked: int | str) -> dict[st
         "rows": rows,
         "numbers": [{"rows": int(k), "loss": finite(loss)} for k, loss in found.numbers],
         "gap": None if found.gap is None else float(found.gap),
+        "settled": found.is_settled,
     }
     return entry | {"said": sentences(entry)}
 
@@ -137,6 +138,8 @@ def sentences(entry: dict[str, Any]) -> list[str]:
     net = (
         " by more than the noise that it takes up, without larger errors of spectra" if entry["asked"] == "auto" else ""
     )
+    if not entry["settled"]:
+        return [*texts, "the search ended after its most steps: other rows, or another number, may fit better"]
     proof = f"no exchange of one row fits the {entry['pixels']} pixels looked at better{net}"
     if entry["gap"] is not None:
         proof += (

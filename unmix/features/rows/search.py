@@ -1,10 +1,13 @@
 """Search for the rows of a library that a scene needs: backward elimination, then exchanges until none is better."""
 
+import logging
 from collections.abc import Iterable, Set
 
 import numpy as np
 
-from .subsets import Rows, Subsets, with_row, without
+from .subsets import MOST_WORK, Rows, Subsets, with_row, without
+
+log = logging.getLogger("unmix")
 
 # Rows that an elimination begins with, beside the number that is asked for: those of most energy in the mixtures of
 # all.
@@ -25,6 +28,8 @@ SHARE = 0.7
 SIZE_DEVIATIONS = 3.0
 # Net gain of a row, in σ² a pixel, above which it is not compared with simulated noise's gain, which was 0.1 at most.
 CLEAR_GAIN = 0.5
+# Share of its steps after which a search says how far it is.
+SAID_EVERY = 0.1
 
 
 class Search:
@@ -61,6 +66,14 @@ class Search:
         self.mended: dict[Rows, Search] = {}
         self.worths: dict[tuple[Rows, Rows], bool] = {}
         self.left: set[Rows] = set()
+        self.said = 0.0
+
+    def say(self, rows: Rows) -> None:
+        """Say how far the search is, where it takes long."""
+        share = self.subsets.work[0] / MOST_WORK
+        if share > self.said + SAID_EVERY:
+            self.said = share
+            log.info(f"rows: {len(rows)} so far, after {min(share, 1):.0%} of the steps that the search may take")
 
     def net(self, rows: Rows, like: Rows | None = None) -> float:
         """Return the net cost."""
@@ -144,7 +157,7 @@ class Search:
         better: Rows | None = rows
         while better:
             rows = self.settled(better)
-            better = self.escaped(rows)
+            better = None if self.subsets.is_over else self.escaped(rows)
         return rows
 
     def proved(self, rows: Rows) -> Rows:
@@ -192,6 +205,9 @@ class Search:
         better: Rows | None = rows
         while better:
             rows = better
+            self.say(rows)
+            if self.subsets.is_over:
+                break
             if self.count is None:
                 better = self.longer(rows, thorough) or self.shorter(rows) or self.exchanged(rows, thorough)
             elif len(rows) < self.count:
@@ -206,7 +222,7 @@ class Search:
         excess = costs - self.subsets.cost(rows)
         for i in np.argsort(excess, kind="stable")[:ESCAPES]:
             rest = without(rows, rows[i])
-            if len(rest) < self.least or excess[i] > self.far:
+            if self.subsets.is_over or len(rest) < self.least or excess[i] > self.far:
                 break
             self.subsets.fit(rest, rows)
             other: Rows | None = self.grown(rest, BATCH, {rows[i]})
@@ -246,6 +262,8 @@ class Search:
     def better_of(self, trials: list[Rows], rows: Rows) -> Rows | None:
         """Return the first batch's best that is better than rows."""
         for first in range(0, len(trials), BATCH):
+            if self.subsets.is_over:
+                break
             batch = trials[first : first + BATCH]
             self.subsets.each_cost(batch, rows)
             for one in sorted(batch, key=self.value):

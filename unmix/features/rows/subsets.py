@@ -18,6 +18,8 @@ from .costs import DEPENDENT_SHARE, DUAL_TOLERANCE, Shared, add_costs, add_promi
 HEIGHT = 1.0
 # Bytes of the abundances that are kept to start others from, and subsets whose promises are kept.
 MOST_BYTES, MOST_KEPT = 2**27, 64
+# Work of a search, in pixels times rows: some 60 s of a core.
+MOST_WORK = 2e8
 # Pixels whose costs are added in turn, the work of a thread.
 PART_PIXELS = 512
 # Errors of spectra that are made up for, as a share of their lengths.
@@ -99,7 +101,13 @@ class Subsets:
         self.norms, self.G = np.sqrt(norms + self.lift), self.E.T @ self.E + self.lift
         self.F = np.ascontiguousarray(self.Y.T @ self.E)
         self.by_row: np.ndarray | None = np.ascontiguousarray(self.F.T)
+        self.work = [0.0]  # of this object and all that are made of it
         self.forget()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a search has to end: after a given work, not time, so that a run chooses the same rows again."""
+        return self.work[0] > MOST_WORK
 
     def forget(self) -> None:
         """Forget what was known of other pixels, or other spectra."""
@@ -150,6 +158,7 @@ class Subsets:
         """Solve all pixels over some rows, parts of them at a time or one after the other."""
         columns, n = self.columns(rows), self.pixels
         k = len(columns)
+        self.work[0] += n * k
         if not k:
             return Fit(np.inf if self.sum_to_one else float(self.squares.sum()), 0, np.zeros((n, 0)))
         known, A, among = np.zeros((n, 0)), np.empty((n, k)), np.zeros(0, np.int64)

@@ -1,4 +1,4 @@
-"""`uncertainty`: standard deviations of abundances by noise, and the spread of models that fit nearly as well."""
+"""`uncertainty`: standard deviations of abundances by noise."""
 
 from .. import Feature
 

@@ -22,6 +22,7 @@ class UncertaintySettings:
         noise="of pixels",
         excludes=dict.fromkeys(("allowed", "likelihood", "tv", "laplacian"), "")
         | {
+            "mesma": "whose error is that of the choice: use `average`",
             "l1": "whose abundances are too small, which deviations cannot tell",
             "albedo": "which changes the noise of bands",
         },
@@ -43,26 +44,15 @@ class Deviations(Part):
         return {"uncertainty": trust | {"said": "; ".join(text for _, text in [*sentences, *said])}}, sentences
 
 
-SPREAD = (
-    "Also write the gap to the RMSE of the next best model, the number of models that fit nearly as well, and over "
-    "these mean, "
-    "standard deviation, least and largest fraction of each class and of shade: STEM_spread."
-)
 SIGMA_MAP = OwnMap(
-    Map(lambda options: options.uncertainty and not options.mesma, has_unit=False),
+    Map(lambda options: options.uncertainty, has_unit=False),
     later(__package__, "deviations:made"),
     of_noise=lambda options: "standard deviations",
     is_deviation=True,
-)
-SPREAD_MAP = OwnMap(
-    Map(lambda options: options.uncertainty and bool(options.mesma)),
-    later(__package__, "spread:made"),
-    is_within=True,
 )
 IN_RUNS = InRuns(
     UncertaintySettings,
     Deviations,
     section=later(__package__, "page:section"),
-    maps={"sigma": SIGMA_MAP, "spread": SPREAD_MAP},
-    for_models={"uncertainty": {"help": SPREAD}},
+    maps={"sigma": SIGMA_MAP},
 )

@@ -250,7 +250,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "as EMIT's "
         "RFLUNCERT. auto: from each pixel's residual, model errors included; none: draw spectra alone. For "
         "`uncertainty`, "
-        "`confidence`, `monte_carlo`, `weights` noise, `rows`, `tv`, `laplacian` auto. {stem} and {dir} as for "
+        "`confidence`, `average`, `weights` noise, `rows`, `tv`, `laplacian` auto. {stem} and {dir} as for "
         "`mask_out`.",
         "FILE",
         is_path=True,
@@ -261,11 +261,9 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     within: float | str | None = of_outputs(
         None,
         "values",
-        "For `ranges`: mixtures fit whose RMSE is at most this much above that of the best, or of the model that mesma "
-        "chose. For "
-        "`uncertainty` of mesma: count models whose RMSE is at most this much above that of the chosen one, or all.",
+        "For `ranges`: mixtures fit whose RMSE is at most this much above that of the best, or all.",
         "RMSE|all",
-        unset="for mesma half of `fusion`",
+        needs=("ranges",),
         excludes=_OWN,
     )
     count: int | str | None = same(ExtractSettings, "count", None)

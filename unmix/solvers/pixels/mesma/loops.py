@@ -7,9 +7,7 @@ error.
 import functools
 from typing import Any
 
-import numpy as np
-
-from ....compiled.jit import ONE, WIDE, Width, compiled, inlined
+from ....compiled.jit import ONE, Width, compiled, inlined
 from .tables import ALPHA, BETA, FALL_1, FALL_2, FIRST, ROW, SECOND, SLACK, THIRD
 
 REJECTED_MERIT = -1e300  # of a model outside the limits
@@ -161,20 +159,6 @@ def scans(ops: Width) -> tuple[Any, Any]:
 _merit, _pair = merit_function(ONE), pair_function(ONE)
 # The most spectra of a model.
 MOST_SPECTRA = 3
-# Largest limit of a model. With a larger one, models that the limits reject (merit `scan.REJECTED_MERIT`) would pass
-# the scan, which does not say then which they are.
-LARGEST_ERROR = 1e290
-
-
-def scan_scratch(p: int) -> tuple[np.ndarray, ...]:
-    """Allocate a tile's scratch of the loops: the fields of `Rivals` from ``limit`` to ``needed``."""
-    w = WIDE.width
-    return (
-        np.empty((MOST_SPECTRA + 1, w)),
-        np.empty((p, w)),
-        np.empty((p, w)),
-        *(np.empty((1, w)) for _ in range(5)),
-    )
 
 
 @functools.cache

@@ -15,6 +15,9 @@ from .two_best import two_best_function
 # Two models whose squared errors differ by less than this share of |y|² are not told apart: the rounding of an error is
 # some 1e-14 of it, and more where spectra of a model are alike.
 SAME_ERROR = 1e-11
+# By how much a further spectrum has to lower χ²: its abundance is then two deviations of noise above 0. On families of
+# 5 to 40 spectra a class RMSE of fractions were within 7 % of the best number from 0 to 6.
+NOISE_GAIN = 4.0
 
 
 class Best(NamedTuple):
@@ -188,10 +191,14 @@ def difference_of_errors(best, s, k, m):
 @compiled
 def choose_level(models, best, s):
     """Return the number of spectra of the model after fusion (−1 for none), and the second best's squared error."""
-    # A level is kept where it improves the RMSE of the one before by at least `fusion`; the best of these is chosen.
+    # A level is kept where it improves the RMSE of the one before by at least `fusion`, or χ² by more than noise does,
+    # whose variance is that of the least residual; the best of these is chosen.
     # Under the limits "exact" the faces of fewer spectra are models of every level.
     chosen, least, kept, preceding, second = -1, np.inf, np.inf, np.inf, np.inf
-    size, error, others = -1, np.inf, np.inf
+    size, error, others, variance = -1, np.inf, np.inf, np.inf
+    level_kept = level_before = 0
+    for k in range(0 if models.exact else models.fewest, models.most + 1):
+        variance = min(variance, best.error[k, s] / max(models.bands - models.most, 1.0))
     for k in range(models.most + 1):
         if not models.exact:
             size, error, others = k, best.error[k, s], best.second[k, s]
@@ -206,12 +213,16 @@ def choose_level(models, best, s):
         if k < models.fewest:
             continue
         rmse = math.sqrt(error / models.bands)
-        reference = kept if models.against_kept else preceding
-        if rmse < np.inf and (reference == np.inf or reference - rmse >= models.fusion):
-            kept = rmse
+        reference, level = (kept, level_kept) if models.against_kept else (preceding, level_before)
+        needed = models.fusion
+        if models.fusion < 0.0 and reference < np.inf:
+            left = reference * reference - NOISE_GAIN * (k - level) * variance / models.bands
+            needed = reference - math.sqrt(max(left, 0.0))
+        if rmse < np.inf and (reference == np.inf or reference - rmse >= needed):
+            kept, level_kept = rmse, k
             if rmse < least:
                 chosen, least, second = size, rmse, others
-        preceding = rmse
+        preceding, level_before = rmse, k
     return chosen, second
 
 

@@ -40,27 +40,13 @@ class Models(NamedTuple):
     least_shade: float
     most_shade: float
     most_error: float  # bound on the squared error, the sum over bands
-    fusion: float  # of the RMSE
+    fusion: float  # of the RMSE; below 0 for `search.NOISE_GAIN`
     against_kept: bool  # fusion compares with the last level that was kept, else with the preceding one
     bands: float
     sets: Any  # (classes, classes, classes) uint8: 1 where the three classes make models; of fewer, the last repeats
     most_residual: float  # which `run` bands after each other may not reach; infinite for none
     run: int
     spectra: Any  # (L, p) in the order of the tables, where there is such a limit; else (0, 0)
-
-
-def count_refused(models: Models) -> int:
-    """Return how many models of two or three spectra are refused, since their spectra are too alike."""
-    kind = np.searchsorted(models.begin, np.arange(len(models.order)), side="right") - 1
-    of_two, of_three = models.most > 1, models.most > 2
-    pairs = models.sets[kind[:, None], kind, kind] * (kind[:, None] < kind)
-    count = int(((pairs > 0) & ~(models.scale > 0.0)).sum()) if of_two else 0
-    refused = ~(models.triples[ALPHA::ROW] > 0.0)[: len(models.triples) // ROW - (AT_ONCE - 1)]
-    for i, j in np.argwhere(kind[:, None] < kind) if of_three and refused.any() else ():
-        third = np.arange(models.begin[kind[j] + 1], len(kind))
-        allowed = models.sets[kind[i], kind[j], kind[third]] > 0
-        count += int((allowed & refused[models.place[i, j] + third]).sum()) if len(third) else 0
-    return count
 
 
 def allowed_sets(names: Sequence[str], sets: Sequence[tuple[str, ...]]) -> np.ndarray:

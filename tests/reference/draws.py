@@ -1,4 +1,4 @@
-"""Define means and standard deviations of sums by class over draws of spectra and noise (`monte_carlo`)."""
+"""Define means and standard deviations of sums by class over draws of spectra and noise (`average` plain)."""
 
 from collections.abc import Callable, Sequence
 

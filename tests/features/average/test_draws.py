@@ -4,13 +4,13 @@ import numpy as np
 import oracle
 import pytest
 from conftest import KINDS, LINES, SAMPLES, L, read_map, refused, verify_tells, write_csv, write_cube
-from reference import monte_carlo as definition
+from reference import draws as definition
 
 import unmix
 from unmix.commands.verify import verify
-from unmix.features.monte_carlo.draws import class_even, noise_factor, plan_draws
-from unmix.features.monte_carlo.philox import normals, philox
-from unmix.features.monte_carlo.settings import DrawChoice
+from unmix.features.average.draws import class_even, noise_factor, plan_draws
+from unmix.features.average.philox import normals, philox
+from unmix.features.average.settings import DrawChoice
 from unmix.library import ClassSums, load
 from unmix.methods import choose
 from unmix.problem import plan_problem
@@ -74,9 +74,9 @@ def run(folder, Y, *, name="x", checked=True, **words):
         noise = oracle.noise_in(words.get("noise"))
         scene = np.fromfile(folder / "x.img").reshape(LINES, SAMPLES, L)
         oracle.Solved(folder / name / "x", scene, noise).check_draws()
-    header = (folder / name / "x_montecarlo.hdr").read_text()
+    header = (folder / name / "x_average.hdr").read_text()
     bands = header.split("band names = {")[1].split("}")[0].split(", ")
-    return read_map(folder / name / "x", "montecarlo"), bands
+    return read_map(folder / name / "x", "average"), bands
 
 
 def sums_by_class(A):
@@ -88,7 +88,14 @@ def sums_by_class(A):
 def test_noise_alone_against_noisy_copies(setting, method, normalized):
     folder, E, Y, sigma = setting
     found, bands = run(
-        folder, Y, checked=False, method=method, monte_carlo=800, noise=folder / "noise.csv", shade_normalize=normalized
+        folder,
+        Y,
+        checked=False,
+        method=method,
+        average="plain",
+        draws=800,
+        noise=folder / "noise.csv",
+        shade_normalize=normalized,
     )
     copies = Y[..., None, :] + sigma * np.random.default_rng(1).standard_normal((LINES, SAMPLES, 800, L))
     drawn = unmix.solve(copies, E, method=method).abundances
@@ -110,7 +117,7 @@ def test_noise_of_the_residual(setting):
     """Without a file the noise is white, of the size that a pixel's residual shows."""
     folder, E, Y, _ = setting
     Y = Y + 0.01 * np.random.default_rng(3).standard_normal(Y.shape)
-    found, _ = run(folder, Y, monte_carlo=200)
+    found, _ = run(folder, Y, average="plain", draws=200)
     solved = unmix.solve(Y, E, method="nnls")
     noise = solved.rmse * np.sqrt(L / (L - (solved.abundances > 0).sum(axis=-1)))
     copies = Y[..., None, :] + noise[..., None, None] * np.random.default_rng(1).standard_normal(
@@ -126,11 +133,11 @@ def test_precision(setting):
     """The error of a mean falls as 1/√N, that of a deviation as 1/√(2 (N − 1))."""
     folder, _, Y, _ = setting
     words = {"noise": folder / "noise.csv", "checked": False}
-    best, _ = run(folder, Y, monte_carlo=800, seed=99, **words)
+    best, _ = run(folder, Y, average="plain", draws=800, seed=99, **words)
     mean, deviation = best[..., :3], best[..., 4:7]
     clear = (mean > 5 * deviation) & (deviation > 1e-5)
     for count in (10, 80):
-        found = [run(folder, None, monte_carlo=count, seed=seed, **words)[0] for seed in range(3)]
+        found = [run(folder, None, average="plain", draws=count, seed=seed, **words)[0] for seed in range(3)]
         of_mean = np.concatenate([((one[..., :3] - mean) / deviation)[clear] for one in found])
         of_deviation = np.concatenate([(one[..., 4:7] / deviation - 1)[clear] for one in found])
         assert np.sqrt(np.square(of_mean).mean()) == pytest.approx(1 / np.sqrt(count), rel=0.3)
@@ -141,7 +148,7 @@ def test_masked_and_dark_pixels(setting):
     """A fraction of nothing is unknown; the brightness is 0, and counts in every draw."""
     folder, _, Y, _ = setting
     Y[0, 0], Y[1, 1], Y[1, 3] = -7, -0.5, 1e-4  # nodata; nothing of any spectrum; lit in some draws
-    words = {"monte_carlo": 12, "noise": folder / "noise.csv"}
+    words = {"average": "plain", "draws": 12, "noise": folder / "noise.csv"}
     found, bands = run(folder, Y, shade_normalize=True, **words)
     assert np.all(found[0, 0] == -9999)
     assert np.all(found[1, 1, :3] == -9999) and found[1, 1, 3] == 0 and np.all(found[1, 1, 4:7] == -9999)
@@ -150,7 +157,7 @@ def test_masked_and_dark_pixels(setting):
     assert bands[3] == "mean of brightness"
     np.testing.assert_allclose(found[..., [3, 7]], plain[..., [3, 7]], rtol=1e-6)
     verify_tells(
-        folder / "x/x", "montecarlo", LINES, lambda values: values.put(0, 1.0), fault="its montecarlo does not match"
+        folder / "x/x", "average", LINES, lambda values: values.put(0, 1.0), fault="its average does not match"
     )
 
 
@@ -160,7 +167,7 @@ def test_noise_of_any_size(setting):
     folder, E, Y, sigma = setting
     for change in (lambda s: np.where(np.arange(L) == 3, 1e8, s), lambda s: s * 1e-90):
         (folder / "wide.csv").write_text("\n".join(map(repr, change(sigma).tolist())))
-        found, _ = run(folder, Y, monte_carlo=50, noise=folder / "wide.csv")
+        found, _ = run(folder, Y, average="plain", draws=50, noise=folder / "wide.csv")
         assert np.all(np.isfinite(found))
     assert np.all(found[..., 4:] < 1e-12)
     factor = noise_factor(E, np.where(np.arange(L) == 3, 1e8, sigma), True)
@@ -197,13 +204,15 @@ def test_verify_passes_over_draws_without_a_unique_answer(tmp_path, method, case
     Y = random.dirichlet(np.ones(spectra - 2), (3, 6)) @ E[:, 2:].T
     write_cube(tmp_path / "x.hdr", Y)
     words = {"endmembers": tmp_path / "library.csv", "method": method, "by": "class", "device": "cpu"}
-    unmix.run(tmp_path / "x.hdr", out_dir=tmp_path / "o", monte_carlo=6, draw_spectra=spectra - 2, **words)
+    unmix.run(tmp_path / "x.hdr", out_dir=tmp_path / "o", average="plain", draws=6, draw_spectra=spectra - 2, **words)
     assert verify(tmp_path / "o/x", everything=True).faults == []
 
 
 def test_many_draws_share_what_they_can(setting):
     folder, _, Y, _ = setting
-    refused(unmix.MethodError, "raise `memory`", run, folder, Y, monte_carlo=10_000, draw_spectra=4, memory="1M")
+    refused(
+        unmix.MethodError, "raise `memory`", run, folder, Y, average="plain", draws=10_000, draw_spectra=4, memory="1M"
+    )
     sums = ClassSums.of(load(folder / "library.csv"), False)
     problem = plan_problem(load(folder / "library.csv"), *choose("nnls", None))
     draws = plan_draws(problem, sums, DrawChoice(500, 4, 0, True), 10**9)

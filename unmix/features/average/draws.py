@@ -2,7 +2,7 @@
 
 A draw is a set of spectra, as even over the classes as can be, common to all pixels, and noise that is a pixel's own.
 Each is solved exactly by the method of the run. A pixel's noise depends on seed, line, sample and draw alone
-(`unmix.features.monte_carlo.philox`), so the bytes of the map depend neither on blocks nor on threads, and a part of a
+(`unmix.features.average.philox`), so the bytes of the map depend neither on blocks nor on threads, and a part of a
 scene has the values of the whole.
 
 Abundances depend on a pixel y through Eᵀy alone. So noise of covariance Σ need not be drawn for L bands: with an
@@ -64,8 +64,7 @@ def plan_draws(problem: Problem, sums: ClassSums, choice: DrawChoice, memory: in
     needed = 8 * (3 * L * (count + 1) + 6 * (count + 1) ** 2) * (1 if count == total else choice.draws)
     if needed > memory:
         raise MethodError(
-            f"`monte_carlo` {choice.draws}: the draws of {count} spectra need {needed} bytes; raise `memory`, or draw "
-            "less"
+            f"`draws` {choice.draws}: the draws of {count} spectra need {needed} bytes; raise `memory`, or draw less"
         )
     random = np.random.Generator(np.random.PCG64(choice.seed))
     all_spectra = np.arange(total)
@@ -129,7 +128,7 @@ def class_even(sums: ClassSums, count: int, random: np.random.Generator) -> np.n
     return np.sort(chosen)
 
 
-class MonteCarlo:
+class PlainAverage:
     """Mean and standard deviation of each sum by class over draws; a map of `unmix.maps.derived`.
 
     Parameters
@@ -148,7 +147,7 @@ class MonteCarlo:
         self, problem: Problem, sums: ClassSums, choice: DrawChoice, origin: tuple[int, int], threads: int = 1
     ) -> None:
         self.problem, self.sums, self.choice, self.origin, self.threads = problem, sums, choice, origin, threads
-        self.draws: Draws = problem.further["monte_carlo"]
+        self.draws: Draws = problem.further["average"]
         self.bands = tuple(f"{what} of {name}" for what in ("mean", "deviation") for name in sums.bands)
 
     @property
@@ -223,6 +222,6 @@ class MonteCarlo:
             return bands.astype(np.float32)
 
 
-def made(given: Any) -> MonteCarlo:
+def plain_average(given: Any) -> PlainAverage:
     """Return the map of a run."""
-    return MonteCarlo(given.problem, given.sums, DrawChoice.of(given.options), given.origin, given.threads)
+    return PlainAverage(given.problem, given.sums, DrawChoice.of(given.options), given.origin, given.threads)

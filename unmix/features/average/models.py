@@ -1,0 +1,173 @@
+"""Tabulate the models of a library that are averaged: at most one spectrum of each class, with and without shade.
+
+A model's abundances are, before light is known, evenly spread over ``a >= 0, Σa <= 1``, or over ``Σa = 1`` without
+shade. Given a pixel they are normal around its least-squares optimum there, cut off where a fraction leaves its range.
+So a model's evidence is its volume times exp(−χ²/2σ²) times the share that is not cut off (MacKay 1992). That share is
+sampled by the optimum and one step, forwards and backwards, for each model: a quasi-random order spreads the steps over
+the models, and a class set of few models has several steps for each.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import LibraryError
+
+# Models that are all averaged; of more, so many are drawn at random, as many for each set of classes as can be.
+MOST_MODELS, DRAWN_MODELS = 1_000_000, 100_000
+# Of more models than these a pixel needs no more of a set once so many share the weight: the error of its mean is then
+# some 6 % of its deviation.
+MANY_MODELS, ENOUGH_MODELS = 100_000, 300.0
+# Fewest steps for each set of classes.
+LEAST_STEPS = 1024
+# Most classes of a model, and most sets of classes.
+MOST_SPECTRA, MOST_SETS = 8, 255
+# The determinant of the Gram matrix of spectra at unit length, up to which a model is left out: they are too alike.
+TOO_ALIKE = 1e-8
+# A model's numbers begin with its volume with and without shade, 1/(1ᵀG⁻¹1), and the sum of its step.
+WITH_SHADE, WITHOUT_SHADE, SLACK, STEP_SUM, HEAD = range(5)
+
+
+class ModelTable(NamedTuple):
+    """The models of S sets of classes, in this order; a model of k spectra has ``HEAD + k (k + 3)`` numbers."""
+
+    sizes: Any  # (S,) int64: k
+    begin: Any  # (S + 1,) int64: the first model of each set
+    numbers_at: Any  # (S,) int64: where its models' numbers begin
+    spectra_at: Any  # (S,) int64: where its models' spectra begin
+    classes: Any  # (S, most k) int64: the class of each of its spectra
+    numbers: Any  # float64: HEAD, G⁻¹1 (k), steps with and without shade (k each), G⁻¹ (k, k), a model after the other
+    spectra: Any  # int64: k columns of the library, a model after the other
+    shade: bool  # whether there may be shade
+    enough: float  # how many models of a set share the weight of a pixel where it needs no more of them
+
+
+def sets_of_classes(counts: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the sets of classes of these sizes, smaller ones first; `LibraryError` where there are too many."""
+    every = range(1, min(len(counts), MOST_SPECTRA) + 1)
+    total = sum(math.comb(len(counts), k) for k in every)
+    if total > MOST_SETS:
+        raise LibraryError(f"`average`: {len(counts)} classes have {total} sets, more than {MOST_SETS}; `select` fewer")
+    return [one for k in every for one in itertools.combinations(range(len(counts)), k)]
+
+
+def chosen_spectra(members: Sequence[np.ndarray], most: int, random: np.random.Generator) -> np.ndarray:
+    """Return the spectra (M, k) of models with one of each of ``members``: at most ``most``, in a random order."""
+    counts = [len(one) for one in members]
+    total = math.prod(counts)
+    numbers = random.choice(total, min(total, most), replace=False)
+    return np.stack([one[at] for one, at in zip(members, np.unravel_index(numbers, counts))], axis=1)
+
+
+def normal_steps(count: int, k: int, random: np.random.Generator) -> np.ndarray:
+    """Return ``count`` quasi-random normal numbers of k dimensions, (count, k), in a random order (Roberts 2018)."""
+    from scipy.special import ndtri
+
+    golden = 2.0
+    for _ in range(60):
+        golden = (1.0 + golden) ** (1.0 / (k + 1))
+    points = (0.5 + np.outer(random.permutation(count) + 1, golden ** -np.arange(1.0, k + 1))) % 1.0
+    return np.asarray(ndtri(np.clip(points, 1e-12, 1 - 1e-12)))
+
+
+def numbers_of_models(G: np.ndarray, columns: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return spectra (M, k) and numbers (M, n) of a set's models, for the Gram matrix (p, p) of the library."""
+    k = columns.shape[1]
+    gram = G[columns[:, :, None], columns[:, None, :]]
+    lengths = np.sqrt(np.diagonal(gram, axis1=1, axis2=2))
+    dark = ~(lengths > 0).all(axis=1)
+    unit = gram / np.where(dark[:, None], 1.0, lengths)[:, :, None] / np.where(dark[:, None], 1.0, lengths)[:, None, :]
+    unit[dark] = np.eye(k)
+    sizes = np.linalg.det(unit)
+    good = (sizes > TOO_ALIKE) & ~dark
+    columns, unit, sizes, lengths = columns[good], unit[good], sizes[good], lengths[good]
+    inverse = np.linalg.inv(unit) / lengths[:, :, None] / lengths[:, None, :]
+    inverse = (inverse + inverse.transpose(0, 2, 1)) / 2
+    ones, repeats = inverse.sum(axis=2), max(1, -(-LEAST_STEPS // max(1, len(columns))))
+    total = ones.sum(axis=1)
+    root = np.linalg.cholesky(inverse) if len(columns) else inverse
+    columns, ones, total, inverse, root = (np.repeat(x, repeats, axis=0) for x in (columns, ones, total, inverse, root))
+    # A step without shade is one with it, less its part that changes the sum.
+    steps = np.einsum("mij,mj->mi", root, normal_steps(len(columns), k, random))
+    level = steps - (steps.sum(axis=1) / total)[:, None] * ones
+    volume = np.repeat(1.0 / (np.sqrt(sizes) * lengths.prod(axis=1)), repeats) / max(1, len(columns))
+    head = (
+        math.factorial(k) * (2 * math.pi) ** (k / 2) * volume,
+        math.factorial(k - 1) * (2 * math.pi) ** ((k - 1) / 2) * volume / np.sqrt(total),
+        1.0 / total,
+        steps.sum(axis=1),
+    )
+    return columns, np.column_stack([*head, ones, steps, level, inverse.reshape(len(columns), k * k)])
+
+
+def bytes_of_table(counts: Sequence[int]) -> int:
+    """Return the memory of the table of classes of these sizes."""
+    sets, share = sets_of_classes(counts), models_of_a_set(counts)
+    return sum(
+        8 * (HEAD + len(one) * (len(one) + 4)) * max(LEAST_STEPS, min(share, math.prod(counts[c] for c in one)))
+        for one in sets
+    )
+
+
+def models_in_all(counts: Sequence[int]) -> int:
+    """Return how many models classes of these sizes make."""
+    return sum(math.prod(counts[c] for c in one) for one in sets_of_classes(counts))
+
+
+def models_of_a_set(counts: Sequence[int]) -> int:
+    """Return how many models of a set are averaged at most."""
+    is_all = models_in_all(counts) <= MOST_MODELS
+    return MOST_MODELS if is_all else max(LEAST_STEPS, DRAWN_MODELS // len(sets_of_classes(counts)))
+
+
+def tabulate(E: np.ndarray, kinds: np.ndarray, shade: bool, seed: int = 0) -> ModelTable:
+    """Return the table of the models of a library.
+
+    Parameters
+    ----------
+    E : array (L, p), float64
+        Spectra, less that of shade, in units of the bands' noise where that differs between bands.
+    kinds : array (p,), int64
+        The class of each, from 0.
+    shade : bool
+        Whether fractions may sum to less than one.
+    seed : int
+        Of steps, and of models that are drawn.
+
+    Returns
+    -------
+    ModelTable
+
+    Raises
+    ------
+    LibraryError
+        If there are too many classes, or all spectra of a class are zero.
+    """
+    random = np.random.Generator(np.random.PCG64(seed))
+    members = [np.flatnonzero(kinds == c) for c in range(int(kinds.max()) + 1)]
+    counts = [len(one) for one in members]
+    sets, most, G = sets_of_classes(counts), models_of_a_set(counts), E.T @ E
+    made = [numbers_of_models(G, chosen_spectra([members[c] for c in one], most, random), random) for one in sets]
+    there = [i for i, (columns, _) in enumerate(made) if len(columns)]
+    if not there:
+        raise LibraryError("`average`: all spectra are zero")
+    sets, made = [sets[i] for i in there], [made[i] for i in there]
+    sizes = np.array([len(one) for one in sets])
+    classes = np.zeros((len(sets), sizes.max()), np.int64)
+    for row, one in zip(classes, sets):
+        row[: len(one)] = one
+    ends = [np.cumsum([0, *(x.size for x in parts)]) for parts in zip(*made)]
+    return ModelTable(
+        sizes,
+        np.cumsum([0, *(len(columns) for columns, _ in made)]),
+        ends[1][:-1],
+        ends[0][:-1],
+        classes,
+        np.concatenate([numbers.ravel() for _, numbers in made]),
+        np.concatenate([columns.ravel() for columns, _ in made]),
+        shade,
+        ENOUGH_MODELS if sum(len(columns) for columns, _ in made) > MANY_MODELS else math.inf,
+    )

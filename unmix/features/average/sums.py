@@ -1,0 +1,300 @@
+"""Sum the evidence of a pixel's models, and their fractions: one source for vectors of a CPU and threads of a GPU."""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...compiled.jit import WIDE, Width, compiled, inlined
+from .models import HEAD, SLACK, STEP_SUM, WITH_SHADE, WITHOUT_SHADE
+
+# Models that are less likely than the best by more than exp of minus this add nothing.
+UNLIKELY = 60.0
+# Every so many models of a set it is looked whether enough of them share the weight; the limit of excess then.
+LOOK, SETTLED = 256, -1e300
+# The share of |y|² that is rounding, and the least variance.
+ROUNDED_SHARE, LEAST_VARIANCE = 1e-15, 1e-280
+# For each set and for models with and without shade: evidence, its square over models, mean and square of the sum, and
+# then mean and square of each fraction.
+EVIDENCE, SQUARES, TOTAL, TOTAL_SQUARE, SUMS = range(5)
+
+
+class AverageWork(NamedTuple):
+    """Scratch of a tile of w pixels, and its answers; k is the most spectra of a model, of S sets of C classes."""
+
+    F: Any  # (p, w) products of spectra and pixel
+    a: Any  # (k, w) the optimum of a model
+    x: Any  # (k, w) without shade
+    sums: Any  # (2 (SUMS + 2 k), w) of a set
+    totals: Any  # (SUMS + 2 C, w) of all sets, as sums of a set, with those of classes in place of fractions
+    evidence: Any  # (2 S, w) of each set, with and without shade, before the prior
+
+
+def work_shapes(p: int, classes: int, sizes: Sequence[int], width: int) -> tuple[tuple[int, int], ...]:
+    """Return the shapes of `AverageWork`."""
+    k = max(sizes)
+    rows = p, k, k, 2 * (SUMS + 2 * k), SUMS + 2 * classes, 2 * len(sizes)
+    return tuple((n, width) for n in rows)
+
+
+def exponential(ops: Width) -> Any:
+    """Return ``exp (−y)`` for y of at least 0."""
+    if ops.width == 1:
+
+        @inlined
+        def exp_of_minus(y):
+            return math.exp(-y) if y > 0.0 else 1.0
+
+        return exp_of_minus
+    from ...compiled import exponentials
+
+    return exponentials.exp_of_minus
+
+
+@functools.cache
+def optimum_function(ops: Width, size: int) -> Any:
+    """Return ``optimum``, which writes a model's unconstrained fractions, and returns their sum and |y|² less χ²."""
+    load, store, broadcast, fma = ops.load, ops.store, ops.broadcast, ops.fma
+
+    @inlined
+    def optimum(table, work, at, place, n):
+        k = size if size > 0 else n
+        total, saved, inverse = broadcast(0.0), broadcast(0.0), at + HEAD + 3 * k
+        for i in range(k):
+            value = broadcast(0.0)
+            for j in range(k):
+                entry = broadcast(table.numbers[inverse + i * k + j])
+                value = fma(entry, load(work.F, table.spectra[place + j]), value)
+            store(work.a, i, value)
+            total = total + value
+            saved = fma(value, load(work.F, table.spectra[place + i]), saved)
+        return total, saved
+
+    return optimum
+
+
+@functools.cache
+def least_function(ops: Width, size: int) -> Any:
+    """Return ``least``, which returns the least χ² of the mixtures of set s, and ``best`` if it is less."""
+    load, select, broadcast, fma, optimum = ops.load, ops.select, ops.broadcast, ops.fma, optimum_function(ops, size)
+    any_lane = ops.any_lane
+
+    @compiled
+    def least(table, work, s, square, best):
+        k = size if size > 0 else table.sizes[s]
+        stride, at, place = HEAD + k * (k + 3), table.numbers_at[s], table.spectra_at[s]
+        for _ in range(table.begin[s], table.begin[s + 1]):
+            total, saved = optimum(table, work, at, place, k)
+            over = total - 1.0
+            if table.shade:
+                over = select(over > 0.0, over, broadcast(0.0))
+            shift = over * table.numbers[at + SLACK]
+            error = fma(over, shift, square - saved)
+            if any_lane(error < best):
+                lowest = broadcast(0.0)
+                for i in range(k):
+                    value = load(work.a, i) - shift * table.numbers[at + HEAD + i]
+                    lowest = select(value < lowest, value, lowest)
+                best = select((lowest >= 0.0) & (error < best), error, best)
+            at, place = at + stride, place + k
+        return select(best > 0.0, best, broadcast(0.0))
+
+    return least
+
+
+@functools.cache
+def adding_function(ops: Width, size: int) -> Any:
+    """Return ``add``, which adds a model's two samples, with or without shade, to ``sums`` from row ``first`` on."""
+    load, store, select, broadcast, fma = ops.load, ops.store, ops.select, ops.broadcast, ops.fma
+    any_lane, exp_of_minus = ops.any_lane, exponential(ops)
+
+    @inlined
+    def add(table, work, at, n, first, excess, limit, total, shift, sigma, shaded):
+        k = size if size > 0 else n
+        ones, step = at + HEAD, at + HEAD + (k if shaded else 2 * k)
+        low, high = broadcast(0.0), broadcast(0.0)  # the least fraction, forwards and backwards
+        for i in range(k):
+            value, change = load(work.a, i), sigma * table.numbers[step + i]
+            if not shaded:
+                value = fma(shift, broadcast(-table.numbers[ones + i]), value)
+                store(work.x, i, value)
+            forwards, backwards = value + change, value - change
+            low = select(forwards < low, forwards, low)
+            high = select(backwards < high, backwards, high)
+        likely = excess < limit
+        is_low, is_high = (low >= 0.0) & likely, (high >= 0.0) & likely
+        moved = sigma * table.numbers[at + STEP_SUM]
+        if shaded:
+            is_low, is_high = is_low & (total + moved <= 1.0), is_high & (total - moved <= 1.0)
+        is_any = is_low | is_high
+        if any_lane(is_any):
+            # Where neither sample is cut off, the optimum stands for both, and the normal distribution for their spread.
+            is_whole, none, inverse = is_low & is_high, broadcast(0.0), at + HEAD + 3 * k
+            way = select(is_whole, none, select(is_low, sigma, none - sigma))
+            spread = select(is_whole, sigma * sigma, none)
+            weight = exp_of_minus(excess + UNLIKELY) * table.numbers[at + (WITH_SHADE if shaded else WITHOUT_SHADE)]
+            weight = select(is_any, weight, none) * select(is_whole, broadcast(1.0), broadcast(0.5))
+            store(work.sums, first + EVIDENCE, load(work.sums, first + EVIDENCE) + weight)
+            store(work.sums, first + SQUARES, fma(weight, weight, load(work.sums, first + SQUARES)))
+            if shaded:
+                value = fma(way, broadcast(table.numbers[at + STEP_SUM]), total)
+                square = fma(value, value, spread * (1.0 / table.numbers[at + SLACK]))
+                store(work.sums, first + TOTAL, fma(weight, value, load(work.sums, first + TOTAL)))
+                store(work.sums, first + TOTAL_SQUARE, fma(weight, square, load(work.sums, first + TOTAL_SQUARE)))
+            for i in range(k):
+                value, variance = load(work.a if shaded else work.x, i), table.numbers[inverse + i * (k + 1)]
+                if not shaded:
+                    variance -= table.numbers[ones + i] ** 2 * table.numbers[at + SLACK]
+                value = fma(way, broadcast(table.numbers[step + i]), value)
+                square = fma(value, value, spread * variance)
+                row = first + SUMS + 2 * i
+                store(work.sums, row, fma(weight, value, load(work.sums, row)))
+                store(work.sums, row + 1, fma(weight, square, load(work.sums, row + 1)))
+
+    return add
+
+
+@functools.cache
+def set_function(ops: Width, size: int) -> Any:
+    """Return ``add_set``, which sums all models of set s; ``scale`` is 1/2σ², ``square`` |y|², ``best`` its least χ²."""
+    load, store, select, broadcast, fma, any_lane = (
+        ops.load,
+        ops.store,
+        ops.select,
+        ops.broadcast,
+        ops.fma,
+        ops.any_lane,
+    )
+    optimum, add = optimum_function(ops, size), adding_function(ops, size)
+
+    @compiled
+    def add_set(table, work, s, square, sigma, scale, best):
+        k = size if size > 0 else table.sizes[s]
+        rows, stride = SUMS + 2 * k, HEAD + k * (k + 3)
+        for row in range(2 * rows):
+            store(work.sums, row, broadcast(0.0))
+        at, place, count = table.numbers_at[s], table.spectra_at[s], table.begin[s + 1] - table.begin[s]
+        limit, seen = broadcast(UNLIKELY), broadcast(float(count))
+        for m in range(count):
+            if m % LOOK == LOOK - 1 and table.enough < np.inf:
+                weight = fma(load(work.sums, EVIDENCE), sigma, load(work.sums, rows + EVIDENCE))
+                both = fma(load(work.sums, SQUARES), sigma * sigma, load(work.sums, rows + SQUARES))
+                ends = (weight * weight >= both * table.enough) & (weight > 0.0) & (limit > 0.0)
+                seen = select(ends, broadcast(float(m)), seen)
+                limit = select(ends, broadcast(SETTLED), limit)
+                if not any_lane(limit > 0.0):
+                    break
+            total, saved = optimum(table, work, at, place, k)
+            # Counted from the best; the optimum of a model that is cut off may be better.
+            excess = (square - saved - best) * scale
+            if any_lane(excess < limit):
+                over = total - 1.0
+                shift = over * table.numbers[at + SLACK]
+                if table.shade:
+                    add(table, work, at, k, 0, excess, limit, total, broadcast(0.0), sigma, True)
+                excess = fma(over * shift, scale, excess)
+                if any_lane(excess < limit):
+                    add(table, work, at, k, rows, excess, limit, broadcast(1.0), shift, sigma, False)
+            at, place = at + stride, place + k
+        return float(count) / seen
+
+    return add_set
+
+
+@functools.cache
+def pixel_function(ops: Width) -> Any:
+    """Return ``average``, which fills `AverageWork` for pixels whose products with spectra it has, and returns χ² and σ."""
+    # The variance is the noise's or, where that is ``lacking`` times as much, the misfit of the best mixture, a band.
+    load, store, select, broadcast, root = ops.load, ops.store, ops.select, ops.broadcast, ops.root
+    # The loops over a model's spectra are unrolled for the sizes that there are most models of.
+    (least_1, add_1), (least_2, add_2), (least_3, add_3), (least_any, add_any) = (
+        (least_function(ops, size), set_function(ops, size)) for size in (1, 2, 3, 0)
+    )
+
+    @compiled
+    def average(table, work, prior, square, variance, lacking, bands):
+        best = square if table.shade else broadcast(1e300)
+        for s in range(table.sizes.shape[0]):
+            k = table.sizes[s]
+            if k == 1:
+                best = least_1(table, work, s, square, best)
+            elif k == 2:
+                best = least_2(table, work, s, square, best)
+            elif k == 3:
+                best = least_3(table, work, s, square, best)
+            else:
+                best = least_any(table, work, s, square, best)
+        misfit = best * (1.0 / bands)
+        both = (
+            select(misfit > variance * lacking, misfit, broadcast(variance)) + square * ROUNDED_SHARE + LEAST_VARIANCE
+        )
+        sigma, scale = root(both), broadcast(0.5) / both
+        for row in range(work.totals.shape[0]):
+            store(work.totals, row, broadcast(0.0))
+        for s in range(table.sizes.shape[0]):
+            k = table.sizes[s]
+            if k == 1:
+                share = add_1(table, work, s, square, sigma, scale, best)
+            elif k == 2:
+                share = add_2(table, work, s, square, sigma, scale, best)
+            elif k == 3:
+                share = add_3(table, work, s, square, sigma, scale, best)
+            else:
+                share = add_any(table, work, s, square, sigma, scale, best)
+            volume = share  # times σ for each dimension
+            for _ in range(k - 1):
+                volume = volume * sigma
+            for part in (1, 0):  # without shade; and with it, one dimension more
+                first, factor = part * (SUMS + 2 * k), volume * prior[s, part]
+                if part == 1:
+                    store(work.sums, first + TOTAL, load(work.sums, first))
+                    store(work.sums, first + TOTAL_SQUARE, load(work.sums, first))
+                store(work.evidence, 2 * s + part, load(work.sums, first) * volume)
+                for n in range(SUMS):
+                    more = load(work.sums, first + n) * factor
+                    more = more * factor if n == SQUARES else more
+                    store(work.totals, n, load(work.totals, n) + more)
+                for i in range(k):
+                    row = SUMS + 2 * table.classes[s, i]
+                    for n in range(2):
+                        more = load(work.sums, first + SUMS + 2 * i + n) * factor
+                        store(work.totals, row + n, load(work.totals, row + n) + more)
+                volume = volume * sigma
+        return best, sigma
+
+    return average
+
+
+@functools.cache
+def cpu_function() -> Any:
+    """Return ``find``, which averages pixels (N, L) and writes totals, evidence, and χ² and σ (N, 2)."""
+    average, load, store, width = pixel_function(WIDE), WIDE.load, WIDE.store, WIDE.width
+
+    @compiled
+    def find(table, Y, E, prior, variance, lacking, work, squares, totals, evidence, fits):
+        L, p = E.shape
+        for first in range(0, Y.shape[0], width):
+            count = min(width, Y.shape[0] - first)
+            for s in range(width):  # lanes without a pixel repeat the last one
+                n = first + min(s, count - 1)
+                squares[0, s] = 0.0
+                for j in range(p):
+                    work.F[j, s] = 0.0
+                for b in range(L):
+                    y = Y[n, b]
+                    squares[0, s] += y * y
+                    for j in range(p):
+                        work.F[j, s] += y * E[b, j]
+            best, sigma = average(table, work, prior, load(squares, 0), variance, lacking, float(L))
+            store(squares, 1, best)
+            store(squares, 2, sigma)
+            for s in range(count):
+                for row in range(totals.shape[1]):
+                    totals[first + s, row] = work.totals[row, s]
+                for row in range(evidence.shape[1]):
+                    evidence[first + s, row] = work.evidence[row, s]
+                fits[first + s, 0], fits[first + s, 1] = squares[1, s], squares[2, s]
+
+    return find
