@@ -195,10 +195,6 @@ class GeneralSolver:
         )
 
 
-# Fields of a `Best` that `unmix.solvers.pixels.mesma.two_best` does not use.
-OF_VECTORS = ("less", "most", "next_most", "which", "needed")
-
-
 class ModelsSolver(GeneralSolver):
     """A solver of blocks for MESMA, with the threads that its registers let be at work at once.
 
@@ -211,12 +207,8 @@ class ModelsSolver(GeneralSolver):
 
     @staticmethod
     def shapes(problem: Any, threads: int) -> list[tuple[tuple[int, ...], Any]]:
-        """Return shapes and types of the scratch; what only vectors use has no rows."""
-        all_shapes = best_shapes(problem.E.shape[1], threads, len(problem.models.spectra))
-        return [
-            ((0, threads) if name in OF_VECTORS else shape, kind)
-            for name, (shape, kind) in zip(Best._fields, all_shapes)
-        ]
+        """Return shapes and types of the scratch."""
+        return list(best_shapes(problem.E.shape[1], threads, len(problem.models.spectra)))
 
     @staticmethod
     def new_scratch(problem: Any, threads: int) -> Any:

@@ -10,7 +10,6 @@ from ....certificate import UNDERFLOW, UNIT_ROUNDOFF
 from ....compiled.jit import Width, compiled, inlined
 from .loops import MOST_SPECTRA, loops_function
 from .solution import SAME_ABUNDANCE, ones_of, solution_of
-from .two_best import two_best_function
 
 # Two models whose squared errors differ by less than this share of |y|² are not told apart: the rounding of an error is
 # some 1e-14 of it, and more where spectra of a model are alike.
@@ -155,7 +154,7 @@ def consider(models, best, s, k, i, j, m, t_j, t_m, error):
 @functools.cache
 def search_function(ops: Width) -> Any:
     """Return ``search(models, best, count)``, which finds the best models of the first ``count`` pixels of a tile."""
-    look = two_best_function(consider) if ops.width == 1 else loops_function(ops, consider)
+    look = loops_function(ops, consider)
 
     @compiled
     def search(models, best, count):

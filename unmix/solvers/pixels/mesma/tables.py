@@ -15,9 +15,6 @@ MOST_MODELS = 10_000_000
 ALPHA, BETA, FIRST, SECOND, THIRD, SLACK, FALL_1, FALL_2 = range(8)
 ROW = 8
 
-# Models that a thread of a GPU reads at once (`two_best`): the table is longer by one less.
-AT_ONCE = 8
-
 
 class Models(NamedTuple):
     """Tables and limits that all pixels share; p spectra, ordered by class, float64 unless stated."""
@@ -31,7 +28,7 @@ class Models(NamedTuple):
     slack: Any  # (p, p) 1/(1ᵀG⁻¹1) of two
     fall: Any  # (p, p) by how much the fraction of the second of two falls where the sum is lowered by one
     place: Any  # (p, p) int64: where a pair's third ones begin in ``triples``, less the number of the first of them
-    triples: Any  # (ROW models of three, and some zeros,): a row each, see `ALPHA` to `FALL_2`
+    triples: Any  # (ROW models of three, and a row of zeros,): a row each, see `ALPHA` to `FALL_2`
     most: int  # spectra of a model: 1 to 3
     fewest: int
     exact: bool  # a >= 0, sum of at most one; else the following reject
@@ -105,6 +102,5 @@ def tables(unit_gram: np.ndarray, lengths: np.ndarray, kinds: Any, names: Sequen
             parts.append(np.stack(columns, axis=1))
             place[i, j] = size - m[0]
             size += len(m)
-    parts.append(np.zeros((AT_ONCE - 1, ROW)))
-    triples = np.concatenate(parts).ravel()
+    triples = np.concatenate([*parts, np.zeros((1, ROW))]).ravel()
     return order.astype(np.int64), begin.astype(np.int64), lengths[order], v, rho, scale, slack, fall, place, triples
