@@ -40,7 +40,7 @@ HOUSE = {
     "solvers/nnls": (("certificate", "compiled"), {"numpy"}),
     "solvers/nnqp": (("compiled",), {"numpy", "scipy"}),
     "solvers/pixels/supports": (("compiled",), {"numpy"}),
-    "solvers/pixels/mesma": (("certificate", "compiled"), {"numba", "numpy"}),
+    "solvers/pixels/mesma": (("certificate", "compiled"), {"numpy"}),
     "solvers/pixels": (
         ("solvers/pixels/mesma", "solvers/pixels/supports", "certificate", "features", "compiled"),
         {"numba", "numpy"},

@@ -45,7 +45,7 @@ def test_draws(tmp_path):
         device="cpu",
     )
     page = unmix.report(tmp_path / "s").read_text()
-    assert "<h2>Draws</h2>" in page and "deviation of a" in page
+    assert "<h2>Averages</h2>" in page and "deviation of a" in page
 
 
 def test_words_of_a_run_by_command_line_are_options(tmp_path):

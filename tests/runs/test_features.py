@@ -42,7 +42,6 @@ FEATURES = {
     "models": (MESMA, "fraction"),
     "average of models": (MESMA | {"average": "likelihood"}, "average"),
     "ranges": (NNLS | {"ranges": "class", "within": 0.01}, "range"),
-    "ranges of models": (MESMA | {"ranges": "class", "within": 0.01}, "range"),
 }
 
 
@@ -60,9 +59,9 @@ OF_THE_WAY = [
     "seconds",
     "digest",
 ]
-CHOSEN_BY_THE_SCENE = ("rows",)
+CHOSEN_BY_THE_SCENE = ("rows", "average of models")
 # Each of these compiles a search of its own, for 15 to 25 s; and draws are among what is in steps.
-SLOW = {"draws", "at most", "models", "spread", "ranges", "ranges of models", "weights of pixels", "counts"}
+SLOW = {"draws", "at most", "models", "ranges", "weights of pixels", "counts"}
 # Their maps are among those of "nnls" (rmse), "all in steps" (weights, steps) and "deviations of sums" (sums, classes).
 SLOW |= {"residual", "deviations", "weights", "steps", "sums by class", "classes"}
 

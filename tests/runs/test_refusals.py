@@ -146,7 +146,7 @@ REFUSED = {
             ({"within": 0.1, "l1": 0.1}, "does not go with `l1`, which leaves"),
             ({"within": 0.1, "at_most": 2}, "`at_most` does not go with `ranges`"),
             ({"ranges": None, "confidence": 0.9}, "`confidence` is for `ranges`"),
-            ({"ranges": None, "within": 0.1}, "`within` says which mixtures"),
+            ({"ranges": None, "within": 0.1}, "`within` is for `ranges`"),
             ({"ranges": "all", "within": 0.1}, "`ranges` 'all': must be class, or each"),
         ],
     ),
@@ -161,7 +161,7 @@ REFUSED = {
             ({"top": 2}, "`top` does not go with mesma"),
             ({"endmembers": None}, "needs a library"),
             ({"solver": "inverse"}, "unknown method 'mesma'"),
-            ({"library_scale": 1e-4}, "reflectance from 0 to 1"),
+            ({"library_scale": 1e-4, "like": "viper"}, "reflectance from 0 to 1"),
         ],
     ),
     "averages of models": (

@@ -360,7 +360,7 @@ def test_a_gpu_keeps_to_sets_and_residuals(device):
 @pytest.mark.sim
 @pytest.mark.parametrize("limits", ["exact", "viper"])
 def test_a_gpu_chooses_the_same(limits, device):
-    """Its threads note two models of each size, eight at a time, where the CPU's vectors consider all that reach a limit."""
+    """A thread has one pixel, a vector of the CPU many."""
     random = np.random.default_rng(5)
     E, kinds = library(random, 12, (3, 2, 11))
     bright = 1.4 * scene(random, E, kinds, 5)  # the sum of one holds

@@ -10,6 +10,7 @@ from test_models import library
 
 import unmix
 from unmix.commands.verify import verify
+from unmix.devices import count_gpus
 from unmix.features.average.likely import Likely, equal_prior
 from unmix.features.average.models import chosen_spectra, models_in_all, normal_steps, sets_of_classes, tabulate
 
@@ -216,6 +217,7 @@ def test_refusals(tmp_path, cube, words, text):
 
 
 @pytest.mark.sim
+@pytest.mark.skipif(count_gpus() == 0, reason="neither a GPU nor the simulator")
 def test_on_a_gpu():
     random = np.random.default_rng(4)
     E, kinds = library(random, 8, (2, 2))

@@ -27,6 +27,8 @@ from .sums import EVIDENCE, SQUARES, SUMS, TOTAL, TOTAL_SQUARE, AverageWork, cpu
 # Pixels that say how often classes are there, of a scene; and that are averaged at a time.
 SAMPLE_PIXELS, TOGETHER = 256, 64
 # Steps of expectation maximisation; variances of noise that are tried, by factors from the median misfit of a band.
+# Bytes of a table that is held whatever `memory` says.
+ALWAYS_HELD = 2**24
 # Pixels with larger misfits than this percentile say nothing of the noise: they lack a spectrum.
 TRIMMED = 95.0
 # The search ends after so many smaller likelihoods; one in so many pixels is enough for it.
@@ -256,7 +258,7 @@ class LikelyAverage:
         for c, members in enumerate(self.sums.members):
             kinds[list(members)] = c
         counts = np.bincount(kinds).tolist()
-        if (needed := bytes_of_table(counts)) > options.budget:
+        if (needed := bytes_of_table(counts)) > max(options.budget, ALWAYS_HELD):
             raise MethodError(
                 f"`average`: the table of the models needs {needed} bytes; raise `memory`, or select fewer"
             )
