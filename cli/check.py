@@ -18,7 +18,7 @@ from . import archive, options, unmixing
 @options.method_left_open
 @options.budget
 @options.reading
-@options.declared("tie", "albedo")
+@options.declared("tie", "albedo", "free")
 @options.as_json
 @options.log_options
 def command(

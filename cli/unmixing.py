@@ -40,5 +40,5 @@ every = options.combine(
     running,
     declared("top", "ortho"),
     options.reading,
-    declared("tie", "albedo"),
+    declared("tie", "albedo", "free"),
 )

@@ -11,24 +11,24 @@ ROOT = Path(__file__).parents[2]
 ROOMS = {
     "features": 8980,
     "solvers": 4866,
-    "io": 5591,
+    "io": 5592,
     "endmembers": 3558,
-    "runs and outputs": 3352,
+    "runs and outputs": 3355,
     "commands and cli": 4010,
     "arrays": 1559,
-    "library": 1436,
+    "library": 1438,
     "compiled": 1069,
     "pages": 870,
-    "scene": 817,
+    "scene": 869,
     "devices": 609,
-    "maps": 453,
-    "problem": 332,
-    "settings": 257,
+    "maps": 471,
+    "problem": 337,
+    "settings": 258,
     "options": 244,
     "methods": 186,
     "core": 1081,
 }
-TESTS = 29_824
+TESTS = 29_908
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

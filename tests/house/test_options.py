@@ -114,6 +114,7 @@ OF_OUTPUTS = {
 # Options that name files, or what is taken of them: the contents are compared.
 OF_CONTENTS = {
     "endmembers": (LIB, "other.csv"),
+    "free": (LIB, "offset.csv"),
     "select": (LIB, "em 1,em 2"),
     "library_scale": (LIB, 2.0),
     "complete": ({"endmembers": "missing.csv"}, True),
@@ -161,6 +162,7 @@ def here(tmp_path, monkeypatch):
     write_csv(tmp_path / "e.csv", E, nm)
     write_csv(tmp_path / "other.csv", E + 0.01, nm)
     write_csv(tmp_path / "shade.csv", E[:, :1] * 0.01, nm)
+    write_csv(tmp_path / "offset.csv", np.ones((BANDS, 1)), nm)
     fine = np.arange(390, 485)
     away = (fine < 415) | (fine > 445)
     write_csv(tmp_path / "gap.csv", random.random((away.sum(), 3)), fine[away].tolist())

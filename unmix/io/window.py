@@ -220,6 +220,9 @@ class Changed(Window):
         Which of these have values after the change.
     """
 
+    # What is said of a spectrum of which the change leaves nothing.
+    refusal = "has no value in the bands that are left; leave it out with `select`"
+
     def __init__(self, source: Scene, is_left: np.ndarray) -> None:
         vars(self).update(vars(source.cube))
         self.source, self.is_left = source, is_left

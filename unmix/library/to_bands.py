@@ -36,6 +36,8 @@ MOST_WEIGHTS = 2**22
 SPECTROMETER, GAP, SIDE = 20, 5.0, 5
 # A run of fewer ascending bands is not a spectrometer of its own: the bands are then taken to be in no order.
 SHORTEST_RUN = 4
+# Share of a spectrum's length, up to which a change of its bands leaves nothing of it.
+NOTHING_LEFT = 1e-9
 # Assumed width of a single band, in nm.
 LONE_BAND = 10.0
 
@@ -50,13 +52,10 @@ def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray
         whole = fit_all(library, cube.source.cube, cube.source.bands.index, complete)
         waves = None if whole.wavelengths is None else whole.wavelengths[cube.is_left]
         matrix = cube.change(whole.matrix)
-        lost = np.flatnonzero(~np.isfinite(matrix).all(axis=0))
+        lengths = np.linalg.norm(matrix, axis=0), np.linalg.norm(whole.matrix, axis=0)
+        lost = np.flatnonzero(~(lengths[0] > NOTHING_LEFT * lengths[1]) & (lengths[1] > 0))
         if lost.size:
-            raise LibraryError(
-                f"{whole.source}: {whole.names[lost[0]]} has a reflectance above 1 or far below 0, which no albedo "
-                "has; divide with "
-                "`library_scale`, or leave it out with `select`"
-            )
+            raise LibraryError(f"{whole.source}: {whole.names[lost[0]]} {cube.refusal}")
         return replace(whole, matrix=matrix, wavelengths=waves)
     return fit_all(library, cube, used, complete)
 

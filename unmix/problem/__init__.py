@@ -34,6 +34,8 @@ log = logging.getLogger("unmix")
 WARN_CONDITION = 1e5
 # cond(E) above which nearly collinear endmembers are named, where pixels are certified in their fit alone.
 ALIKE = 1e3
+# The cosine of two spectra below which they are opposite: one spectrum of any sign.
+OPPOSITE = 1e-12 - 1.0
 # cond(E) above which endmembers are refused.
 WORST_CONDITION = 1e8
 # The largest error of an abundance that a dual treated as zero may cause.
@@ -386,6 +388,10 @@ def plan_problem(
 
 def faults_of(problem: Problem) -> Iterator[str]:
     """Yield why abundances of the endmembers may be far off, a sentence each."""
+    opposite = np.argwhere(np.triu(problem.unit_gram) < OPPOSITE) if problem.collinear else ()
+    for one, other in opposite[:1]:
+        names = problem.endmembers.names
+        yield f"{names[one]} is opposite to {names[other]}: give one of them with `free`, which has any sign"
     if problem.black:
         name, share = min(problem.black.items(), key=lambda one: one[1])
         advice = (

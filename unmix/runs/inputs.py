@@ -196,7 +196,8 @@ class Inputs:
             "allowed": options.allowed,
         }
         outputs = list(outputs)
-        refuse_inputs(outputs, inputs_of(cube, library=library, **tables) + inputs_of(library=options.shade))
+        single = inputs_of(library=options.shade) + inputs_of(library=options.reading.free)
+        refuse_inputs(outputs, inputs_of(cube, library=library, **tables) + single)
         for feature in asked(options).values():
             for name in names_where(feature.settings, is_path=True):
                 path = getattr(options, name)
@@ -283,6 +284,8 @@ class Inputs:
             request["background"] = self.background.tolist()
         if self.shade is not None:
             request["shade"] = self.shade.digest()
+        if self.options.reading.free is not None:
+            request["free"] = vars(self.scene.cube)["free"].digest()
         if self.classes is not None:
             request["classes"] = self.classes.to_list()
         return request

@@ -51,6 +51,7 @@ from .sample import (
 )
 
 log = logging.getLogger("unmix")
+freed, load_spectra = later(__package__, "free:Freed"), later("unmix.library", "files:load_for")
 albedo_of, geometry_of = (later(__package__, f"albedo:{name}") for name in ("Albedo", "geometry_of"))
 nearest = later("unmix.io", "nearest:nearest")
 
@@ -101,7 +102,7 @@ class ReadOptions(ReadSettings):
     @property
     def changes(self) -> bool:
         """Whether bands are changed (`unmix.io.window.Changed`)."""
-        return self.tie is not None or self.albedo is not None
+        return self.tie is not None or self.albedo is not None or self.free is not None
 
     @property
     def masks(self) -> list[tuple[str, str]]:
@@ -157,6 +158,8 @@ class ReadOptions(ReadSettings):
         paths["mask_out"] = tuple(map(absolute_mask, self.mask_out))
         if self.wavelengths is not None and is_file(self.wavelengths):  # else a name inside the cube's file
             paths["wavelengths"] = absolute(self.wavelengths)
+        if self.free is not None:
+            paths["free"] = absolute(self.free)
         return replace(self, **paths)
 
 
@@ -239,6 +242,8 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
     changed: Changed
     if reading.albedo is not None:
         changed = albedo_of(whole, geometry_of(reading.albedo))
+    elif reading.free is not None:
+        changed = freed(whole, load_spectra(reading.free, whole))
     else:
         assert reading.tie is not None
         changed = Tied(whole, first_bands(cube, bands, reading.tie))

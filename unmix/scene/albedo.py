@@ -66,6 +66,11 @@ class Albedo(Changed):
         Where more than half of the values that are looked at are above 1: these are no reflectance from 0 to 1.
     """
 
+    refusal = (
+        "has a reflectance above 1 or far below 0, which no albedo has; divide with `library_scale`, or leave it out "
+        "with `select`"
+    )
+
     def __init__(self, source: Scene, geometry: Geometry) -> None:
         super().__init__(source, np.ones(len(source.bands.index), bool))
         self.geometry = geometry

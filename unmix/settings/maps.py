@@ -48,6 +48,7 @@ MAPS = {
     **{name: one.row for name, one in own_maps().items()},
     "class": Map(lambda options: options.class_map, is_of_classes=True, names_things=True),
     "unweighted": Map(lambda options: options.weights is not None, bands=("rmse",)),
+    "free": Map(lambda options: options.reading.free is not None, may_be_negative=True),
     "reflectance": Map(lambda options: options.reading.albedo is not None, bands=("rmse",)),
 }
 

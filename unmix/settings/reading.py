@@ -96,6 +96,17 @@ class ReadSettings:
         excludes={"tie": "which changes the bands, too", "mesma": "since it is for abundances of mixtures"}
         | dict.fromkeys(("noise", "likelihood"), "which is for bands as they are"),
     )
+    free: str | None = option(
+        None,
+        "contents",
+        "Library of spectra that each pixel may have more or less than nothing of, beside the endmembers: backgrounds, "
+        "offsets, slopes; no sum counts them. STEM_free has their amounts.",
+        "LIBRARY",
+        group="Model",
+        needs=("endmembers",),
+        excludes=dict.fromkeys(("tie", "albedo"), "which changes the bands, too")
+        | dict.fromkeys(("noise", "likelihood", "weights", "shade", "mesma"), "which is for bands as they are"),
+    )
     lines: str | None = option(None, "values", "Read only lines A to B, counted from 0, B excluded.", "A:B")
     samples: str | None = option(
         None,

@@ -33,7 +33,7 @@ class AverageSettings:
         excludes=dict.fromkeys(("allowed", "likelihood", "tv", "laplacian"), "")
         | {
             "l1": "whose abundances are too small, which deviations cannot tell",
-            "albedo": "which changes the noise of bands",
+            **dict.fromkeys(("albedo", "free"), "which changes the noise of bands"),
         },
     )
     draws: int = setting(

@@ -24,7 +24,7 @@ class UncertaintySettings:
         | {
             "mesma": "whose error is that of the choice: use `average`",
             "l1": "whose abundances are too small, which deviations cannot tell",
-            "albedo": "which changes the noise of bands",
+            **dict.fromkeys(("albedo", "free"), "which changes the noise of bands"),
         },
     )
 

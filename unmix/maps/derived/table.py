@@ -12,7 +12,8 @@ import numpy as np
 from ...blocks import cores
 from ...errors import MethodError
 from ...features.runs import own_maps
-from ...io import Cube, origin_of, spectra
+from ...io import Cube, origin_of, read_lines, spectra
+from ...library import load_for
 from ...options import Options
 from ...pages.pictures import MOST_CLASSES, fields_of_classes
 from ...problem import Problem
@@ -79,6 +80,34 @@ class MapOfSums:
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
         """See `DerivedMap`."""
         return self.values(abundance, masked)
+
+
+class AmountsOfFree:
+    """The amounts of spectra of any sign that were taken out of pixels and library."""
+
+    description = "amounts of free spectra"
+
+    def __init__(self, given: "GivenLines") -> None:
+        options = given.options
+        assert options.endmembers is not None
+        cube: Any = given.cube  # `unmix.scene.free.Freed`
+        self.scene = cube
+        how = options.classes, options.library_scale, options.select, options.complete, options.across_gaps
+        whole, names = load_for(options.endmembers, cube.source, *how), given.problem.endmembers.names
+        self.E = np.ascontiguousarray(
+            whole.matrix[:, [whole.names.index(name) for name in names if name in whole.names]]
+        )
+        self.bands: tuple[str, ...] = tuple(cube.free.names)
+
+    def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """See `DerivedMap`."""
+        source = self.scene.source
+        Y = source.spectra(read_lines(source.cube, slice(first, first + len(abundance))))
+
+        def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
+            return np.asarray(self.scene.amounts(Y[places], self.E, A[:, : self.E.shape[1]]))
+
+        return map_of_solved(len(self.bands), abundance, masked, values)
 
 
 @dataclass(frozen=True)
@@ -157,6 +186,7 @@ DERIVED: dict[str, Callable[[GivenLines], DerivedMap]] = {
     **{name: one.made for name, one in own_maps().items()},
     "class": classes,
     "unweighted": lambda given: Unweighted(given.problem),
+    "free": AmountsOfFree,
     "reflectance": lines_of_reflectance,
 }
 
