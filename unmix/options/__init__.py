@@ -52,6 +52,7 @@ WHEN_SET = (
         if one.affects != "nothing" and name not in ALWAYS_REQUESTED
     ),
     "choice",
+    "free",
     *(key for one in in_runs().values() for key in one.request),
 )
 # Options that a request has in another form than they are given: with what they go with, as a plan, or as what they
