@@ -9,7 +9,7 @@ from sources import statements
 ROOT = Path(__file__).parents[2]
 # The most statements of each room of the product; `core` are the files beside the rooms.
 ROOMS = {
-    "features": 8980,
+    "features": 9010,
     "solvers": 4866,
     "io": 5592,
     "endmembers": 3558,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 186,
     "core": 1081,
 }
-TESTS = 29_908
+TESTS = 29_923
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

@@ -36,12 +36,12 @@ def least_square(y: np.ndarray, E: np.ndarray, kinds: np.ndarray, shade: bool) -
     return best
 
 
-def averages(y, E, kinds, table: ModelTable, prior, variance: float):
+def averages(y, E, kinds, table: ModelTable, prior, variance: float, alike: float):
     """Return mean and deviation of the classes, shade and their sum for one pixel."""
     best = least_square(y, E, kinds, table.shade)
     misfit = best / len(y)
     noise = misfit if misfit > variance * (1 + 3 * math.sqrt(2 / len(y))) else variance
-    sigma = math.sqrt(noise + 1e-15 * float(y @ y))
+    sigma = math.sqrt(noise * alike + 1e-15 * float(y @ y))
     classes = int(kinds.max()) + 1
     weight, mean, square = 0.0, np.zeros(classes + 1), np.zeros(classes + 1)
     counts = np.diff(table.begin)

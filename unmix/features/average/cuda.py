@@ -26,7 +26,7 @@ def kernel(shapes: tuple[tuple[int, int], ...]) -> Any:
     rows, sets = of_totals[0], of_evidence[0]
 
     @cuda_kernel
-    def average_pixels(table, E, Y, prior, variance, lacking, F, totals, evidence, fits):
+    def average_pixels(table, E, Y, prior, noise, F, totals, evidence, fits):
         n = cuda.grid(1)
         if n < Y.shape[0]:
             work = AverageWork(
@@ -45,8 +45,8 @@ def kernel(shapes: tuple[tuple[int, int], ...]) -> Any:
                 for b in range(Y.shape[1]):
                     product += Y[n, b] * E[b, j]
                 work.F[j, 0] = product
-            best, sigma = average(table, work, prior, square, variance, lacking, float64(Y.shape[1]))
-            fits[n, 0], fits[n, 1] = best, sigma
+            best, sigma, which = average(table, work, prior, square, noise, float64(Y.shape[1]))
+            fits[n, 0], fits[n, 1], fits[n, 2] = best, sigma, which
             for row in range(rows):
                 totals[n, row] = work.totals[row, 0]
             for row in range(sets):
@@ -56,7 +56,12 @@ def kernel(shapes: tuple[tuple[int, int], ...]) -> Any:
 
 
 def average_there(
-    likely: Any, Y: np.ndarray, noise: tuple[float, float], totals: np.ndarray, evidence: np.ndarray, fits: np.ndarray
+    likely: Any,
+    Y: np.ndarray,
+    noise: tuple[float, float, float],
+    totals: np.ndarray,
+    evidence: np.ndarray,
+    fits: np.ndarray,
 ) -> None:
     """Fill the sums of pixels (N, L), as `sums.cpu_function` does."""
     shapes = work_shapes(likely.E.shape[1], likely.classes, likely.table.sizes.tolist(), 1)
@@ -72,6 +77,6 @@ def average_there(
             N = len(Y[part])
             F = cuda.device_array((E.shape[1], N), np.float64)
             answers = [cuda.device_array((N, values.shape[1]), np.float64) for values in (totals, evidence, fits)]
-            run[-(-N // THREADS), THREADS](table, E, pixels, prior, *noise, F, *answers)
+            run[-(-N // THREADS), THREADS](table, E, pixels, prior, noise, F, *answers)
             for values, found in zip((totals, evidence, fits), answers):
                 values[part] = found.copy_to_host()

@@ -29,6 +29,10 @@ SAMPLE_PIXELS, TOGETHER = 256, 64
 # Steps of expectation maximisation; variances of noise that are tried, by factors from the median misfit of a band.
 # Bytes of a table that is held whatever `memory` says.
 ALWAYS_HELD = 2**24
+# Share of the bands below which it is said that misfits are alike in them.
+MOSTLY_ALIKE = 0.7
+# Fewest pixels whose misfits are compared between bands.
+FEWEST_PIXELS = 32
 # Pixels with larger misfits than this percentile say nothing of the noise: they lack a spectrum.
 TRIMMED = 95.0
 # The search ends after so many smaller likelihoods; one in so many pixels is enough for it.
@@ -69,6 +73,8 @@ class Likely:
         Of each set of classes, with and without shade.
     variance : float
         Of the noise of a band.
+    alike : float
+        For how many bands one counts, where misfits are alike in them.
     """
 
     E: np.ndarray
@@ -78,22 +84,21 @@ class Likely:
     variance: float = 0.0
     threads: int = 1
     device: str = "cpu"
+    alike: float = 1.0
     there: Any = None  # the table and E on a GPU
 
-    def sums(
-        self, Y: np.ndarray, variance: float, lacking: float = np.inf
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return totals (N, ...), evidence (N, S, 2), and χ² and σ (N, 2), of pixels (N, L); see `sums.AverageWork`."""
+    def sums(self, Y: np.ndarray, noise: tuple[float, float, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return totals (N, ...), evidence (N, S, 2), and χ², σ and the best model (N, 3), of pixels (N, L)."""
         sets = len(self.table.sizes)
         totals, evidence, fits = (
             np.empty((len(Y), SUMS + 2 * self.classes)),
             np.empty((len(Y), 2 * sets)),
-            np.empty((len(Y), 2)),
+            np.empty((len(Y), 3)),
         )
         if self.device.startswith("cuda"):
             from .cuda import average_there
 
-            average_there(self, Y, (variance, lacking), totals, evidence, fits)
+            average_there(self, Y, noise, totals, evidence, fits)
             return totals, evidence.reshape(-1, sets, 2), fits
         from ...compiled.jit import WIDE, aligned_zeros
 
@@ -101,22 +106,22 @@ class Likely:
 
         def average(part: slice) -> None:
             shapes = work_shapes(self.E.shape[1], self.classes, self.table.sizes.tolist(), WIDE.width)
-            work, squares = AverageWork(*(aligned_zeros(*shape) for shape in shapes)), aligned_zeros(3, WIDE.width)
+            work, squares = AverageWork(*(aligned_zeros(*shape) for shape in shapes)), aligned_zeros(4, WIDE.width)
             own = totals[part], evidence[part], fits[part]
-            find(self.table, Y[part], self.E, self.prior, variance, lacking, work, squares, *own)
+            find(self.table, Y[part], self.E, self.prior, noise, work, squares, *own)
 
         with ThreadPoolExecutor(self.threads) as pool:
             list(pool.map(average, (slice(first, first + TOGETHER) for first in range(0, len(Y), TOGETHER))))
         return totals, evidence.reshape(-1, sets, 2), fits
 
     @property
-    def lacking(self) -> float:
-        """By which factor misfits exceed noise where the library errs: by three standard deviations of χ²."""
-        return float(1 + 3 * np.sqrt(2 / len(self.E)))
+    def noise(self) -> tuple[float, float, float]:
+        """The variance; by which factor misfits exceed it where the library errs, three deviations of χ²; and `alike`."""
+        return self.variance, float(1 + 3 * np.sqrt(2 / len(self.E))), self.alike
 
     def of(self, Y: np.ndarray) -> ClassAverages:
         """Return the averages of pixels (N, L), less shade's spectrum and in the unit of E."""
-        totals = self.sums(Y, self.variance, self.lacking)[0]
+        totals = self.sums(Y, self.noise)[0]
         weight = totals[:, EVIDENCE]
         with np.errstate(invalid="ignore", divide="ignore"):
             numbers = totals / weight[:, None]
@@ -129,20 +134,44 @@ class Likely:
     def learn(self, Y: np.ndarray, is_known: bool) -> None:
         """Learn the prior and, unless its variance is known, the noise from pixels (N, L)."""
         few, L = Y[::EVERY], Y.shape[1]
+        fits = self.sums(Y, (self.variance, np.inf, 1.0))[2]
+        misfits = fits[:, 0] / L
+        self.alike = self.bands_alike(Y, fits[:, 2].astype(int), misfits)
         if not is_known and len(Y):
-            misfits = self.sums(few, 0.0)[2][:, 0] / L
-            few = few[misfits <= np.percentile(misfits, TRIMMED)]
+            few = few[misfits[::EVERY] <= np.percentile(misfits[::EVERY], TRIMMED)]
             variance = max(FIRST_FACTOR * float(np.median(misfits)), ROUNDING_SHARE * float(np.square(Y).mean()))
             found: list[float] = []
             while len(found) < MOST_FACTORS and (len(found) < FALLS or max(found) not in found[:-FALLS]):
-                found.append(self.likelihood(*self.sums(few, variance * FACTOR ** len(found)), L)[0])
+                tried = variance * FACTOR ** len(found), np.inf, 1.0
+                found.append(self.likelihood(*self.sums(few, tried), L)[0])
             at = int(np.argmax(found))
             before, here, after = ([-np.inf, *found, -np.inf][at + k] for k in range(3))
             # A parabola through the largest and its neighbours.
             bend = before - 2 * here + after
             peak = 0.5 * (before - after) / bend if np.isfinite(bend) and bend < 0 else 0.0
             self.variance = variance * FACTOR ** (at + peak)
-        self.prior = self.likelihood(*self.sums(Y, self.variance, self.lacking), L)[1]
+        self.prior = self.likelihood(*self.sums(Y, self.noise), L)[1]
+
+    def bands_alike(self, Y: np.ndarray, which: np.ndarray, misfits: np.ndarray) -> float:
+        """Return for how many bands one counts, as the residuals R (N, L) of best mixtures are alike in them; at least 1."""
+        # Of white noise (tr RᵀR)² / tr (RᵀR)² is the dimensions that are left to it, but for the draw.
+        some = (which >= 0) & (misfits <= np.percentile(misfits, TRIMMED)) if len(Y) else np.zeros(0, bool)
+        if np.count_nonzero(some) < FEWEST_PIXELS:
+            return 1.0
+        table, rows = self.table, []
+        sets = np.searchsorted(table.begin, which[some], side="right") - 1
+        for y, s, m in zip(Y[some], sets, which[some]):
+            k = table.sizes[s]
+            A = self.E[:, table.spectra[table.spectra_at[s] + k * (m - table.begin[s]) :][:k]]
+            a = np.linalg.lstsq(A, y, rcond=None)[0]
+            if a.sum() > 1 or not table.shade:
+                along = np.linalg.pinv(A.T @ A).sum(axis=1)
+                a = a + (1 - a.sum()) / along.sum() * along
+            rows.append(y - A @ a)
+        R = np.array(rows)
+        S, left = R.T @ R / len(R), Y.shape[1] - float(table.sizes[sets].mean())
+        squares = float(np.square(S).sum()) - np.trace(S) ** 2 / len(R)
+        return max(1.0, left * squares / np.trace(S) ** 2) if np.trace(S) > 0 else 1.0
 
     def likelihood(
         self, totals: np.ndarray, evidence: np.ndarray, fits: np.ndarray, L: int
@@ -155,7 +184,7 @@ class Likely:
             # As if one more pixel for each set had been seen, so that no set is ruled out.
             prior = (shares.sum(axis=0) + start * len(self.table.sizes)) / (len(evidence) + len(self.table.sizes))
         found = np.log(np.maximum((evidence * prior).sum(axis=(1, 2)), 1e-300))
-        best, sigma = fits.T
+        best, sigma, _ = fits.T
         return float(np.sum(found - best / (2 * sigma**2) - L * np.log(sigma))), prior
 
 
@@ -320,6 +349,8 @@ class LikelyAverage:
         often = ", ".join(f"{'+'.join(one['classes'])} {one['share']:.0%}" for one in sets[:3])
         drawn = f"{count} of {total} models, drawn at random" if total > MOST_MODELS else f"all {total} models"
         said = f"`average` over {drawn}; noise {noise}; classes of a pixel: {often}"
+        if (independent := len(likely.E) / likely.alike) < MOSTLY_ALIKE * len(likely.E):
+            said += f"; misfits are alike in bands, so that {len(likely.E)} count as {independent:.0f}"
         return {
             "models": total,
             "noise": None if self.given.problem.noise is not None else sigma,

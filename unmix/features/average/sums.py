@@ -77,15 +77,15 @@ def optimum_function(ops: Width, size: int) -> Any:
 
 @functools.cache
 def least_function(ops: Width, size: int) -> Any:
-    """Return ``least``, which returns the least χ² of the mixtures of set s, and ``best`` if it is less."""
+    """Return ``least``, which returns the least χ² of the mixtures of set s and their model, unless ``best`` is less."""
     load, select, broadcast, fma, optimum = ops.load, ops.select, ops.broadcast, ops.fma, optimum_function(ops, size)
     any_lane = ops.any_lane
 
     @compiled
-    def least(table, work, s, square, best):
+    def least(table, work, s, square, best, which):
         k = size if size > 0 else table.sizes[s]
         stride, at, place = HEAD + k * (k + 3), table.numbers_at[s], table.spectra_at[s]
-        for _ in range(table.begin[s], table.begin[s + 1]):
+        for m in range(table.begin[s], table.begin[s + 1]):
             total, saved = optimum(table, work, at, place, k)
             over = total - 1.0
             if table.shade:
@@ -97,9 +97,10 @@ def least_function(ops: Width, size: int) -> Any:
                 for i in range(k):
                     value = load(work.a, i) - shift * table.numbers[at + HEAD + i]
                     lowest = select(value < lowest, value, lowest)
-                best = select((lowest >= 0.0) & (error < best), error, best)
+                is_better = (lowest >= 0.0) & (error < best)
+                best, which = select(is_better, error, best), select(is_better, broadcast(float(m)), which)
             at, place = at + stride, place + k
-        return select(best > 0.0, best, broadcast(0.0))
+        return select(best > 0.0, best, broadcast(0.0)), which
 
     return least
 
@@ -205,8 +206,9 @@ def set_function(ops: Width, size: int) -> Any:
 
 @functools.cache
 def pixel_function(ops: Width) -> Any:
-    """Return ``average``, which fills `AverageWork` for pixels whose products with spectra it has, and returns χ² and σ."""
-    # The variance is the noise's or, where that is ``lacking`` times as much, the misfit of the best mixture, a band.
+    """Return ``average``, which fills `AverageWork` for pixels with products F, and returns χ², σ and the best model."""
+    # The variance is the noise's or, where that is ``lacking`` times as much, the misfit of the best mixture, a band;
+    # and ``alike`` times as much, where misfits are alike in bands.
     load, store, select, broadcast, root = ops.load, ops.store, ops.select, ops.broadcast, ops.root
     # The loops over a model's spectra are unrolled for the sizes that there are most models of.
     (least_1, add_1), (least_2, add_2), (least_3, add_3), (least_any, add_any) = (
@@ -214,22 +216,21 @@ def pixel_function(ops: Width) -> Any:
     )
 
     @compiled
-    def average(table, work, prior, square, variance, lacking, bands):
-        best = square if table.shade else broadcast(1e300)
+    def average(table, work, prior, square, noise, bands):
+        best, which = square if table.shade else broadcast(1e300), broadcast(-1.0)
         for s in range(table.sizes.shape[0]):
             k = table.sizes[s]
             if k == 1:
-                best = least_1(table, work, s, square, best)
+                best, which = least_1(table, work, s, square, best, which)
             elif k == 2:
-                best = least_2(table, work, s, square, best)
+                best, which = least_2(table, work, s, square, best, which)
             elif k == 3:
-                best = least_3(table, work, s, square, best)
+                best, which = least_3(table, work, s, square, best, which)
             else:
-                best = least_any(table, work, s, square, best)
-        misfit = best * (1.0 / bands)
-        both = (
-            select(misfit > variance * lacking, misfit, broadcast(variance)) + square * ROUNDED_SHARE + LEAST_VARIANCE
-        )
+                best, which = least_any(table, work, s, square, best, which)
+        (variance, lacking, alike), misfit = noise, best * (1.0 / bands)
+        both = select(misfit > variance * lacking, misfit, broadcast(variance)) * alike
+        both = both + square * ROUNDED_SHARE + LEAST_VARIANCE
         sigma, scale = root(both), broadcast(0.5) / both
         for row in range(work.totals.shape[0]):
             store(work.totals, row, broadcast(0.0))
@@ -262,18 +263,18 @@ def pixel_function(ops: Width) -> Any:
                         more = load(work.sums, first + SUMS + 2 * i + n) * factor
                         store(work.totals, row + n, load(work.totals, row + n) + more)
                 volume = volume * sigma
-        return best, sigma
+        return best, sigma, which
 
     return average
 
 
 @functools.cache
 def cpu_function() -> Any:
-    """Return ``find``, which averages pixels (N, L) and writes totals, evidence, and χ² and σ (N, 2)."""
+    """Return ``find``, which averages pixels (N, L) and writes totals, evidence, and χ², σ and the number of the best model (N, 3)."""
     average, load, store, width = pixel_function(WIDE), WIDE.load, WIDE.store, WIDE.width
 
     @compiled
-    def find(table, Y, E, prior, variance, lacking, work, squares, totals, evidence, fits):
+    def find(table, Y, E, prior, noise, work, squares, totals, evidence, fits):
         L, p = E.shape
         for first in range(0, Y.shape[0], width):
             count = min(width, Y.shape[0] - first)
@@ -287,14 +288,16 @@ def cpu_function() -> Any:
                     squares[0, s] += y * y
                     for j in range(p):
                         work.F[j, s] += y * E[b, j]
-            best, sigma = average(table, work, prior, load(squares, 0), variance, lacking, float(L))
+            best, sigma, which = average(table, work, prior, load(squares, 0), noise, float(L))
             store(squares, 1, best)
             store(squares, 2, sigma)
+            store(squares, 3, which)
             for s in range(count):
                 for row in range(totals.shape[1]):
                     totals[first + s, row] = work.totals[row, s]
                 for row in range(evidence.shape[1]):
                     evidence[first + s, row] = work.evidence[row, s]
-                fits[first + s, 0], fits[first + s, 1] = squares[1, s], squares[2, s]
+                for row in range(3):
+                    fits[first + s, row] = squares[1 + row, s]
 
     return find
