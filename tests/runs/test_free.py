@@ -41,6 +41,7 @@ def test_against_bounded_least_squares(scene, method):
     report, abundance, free, rmse = solve(folder, method)
     assert report["pixels"]["certified"] == LINES * SAMPLES - 1
     assert "band names = {offset, slope}" in (folder / "x_free.hdr").read_text()
+    assert not any("both sides of 0" in text for text in report["warnings"])
     assert (free[1, 2] == -9999).all() and (abundance[1, 2] == -9999).all()
     for place in np.ndindex(LINES, SAMPLES):
         if place == (1, 2):
@@ -103,6 +104,8 @@ def test_refusals_and_another_file(scene):
     refused(unmix.MethodError, "`free` is for `endmembers`", solve, folder, "nnls", endmembers=None, count=3)
     refused(unmix.MethodError, "`free` does not go with `weights`", solve, folder, "nnls", weights="w.txt")
     refused(unmix.MethodError, "changes the noise of bands", solve, folder, "nnls", uncertainty=True)
+    write_csv(folder / "twice.csv", np.column_stack([B, B[:, :1]]))
+    refused(unmix.LibraryError, "mixture of the others", solve, folder, "nnls", free=folder / "twice.csv")
     write_csv(folder / "many.csv", np.eye(L)[:, 1:])
     refused(unmix.CubeError, "leave nothing beside", solve, folder, "nnls", free=folder / "many.csv")
     solve(folder, "nnls")

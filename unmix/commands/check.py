@@ -17,7 +17,7 @@ from ..blocks import parse_size
 from ..certificate import MOST_DELTA, NODATA
 from ..errors import CubeError, LibraryError, MethodError
 from ..features.runs import Part, in_runs
-from ..io import bytes_per_line, counted, located
+from ..io import Changed, bytes_per_line, counted, located
 from ..library import Endmembers, duplicates, fit, load_parts, prepared
 from ..library.to_bands import said_left_out
 from ..methods import WITHOUT_METHOD, Method, Solver, choose
@@ -107,7 +107,9 @@ def check(
     check_sample(seen, masked_in(scene, cube, how_read), findings)
     sample = Sample.read(scene)
     check_noise(sample.Y, findings)
-    if has_both_signs(sample.Y) and not seen.fill:  # which is not declared, and below 0
+    if (
+        has_both_signs(sample.Y) and not seen.fill and not isinstance(scene.cube, Changed)
+    ):  # which is not declared, and below 0
         findings.warning(
             "values", "they lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself"
         )
@@ -265,7 +267,7 @@ def check_fit(
     summary.add_residuals(len(left), sums)
     bands = scene.bands.index + 1, scene.wavelengths
     used, look = usable(sample, E), None
-    both_signs = used is not None and has_both_signs(used.Y)
+    both_signs = used is not None and has_both_signs(used.Y) and not isinstance(scene.cube, Changed)
     if used is not None and fits_look(E):
         look = Look.at(used, E, best.rmse if len(used.Y) == len(Y) else None)
         for part in parts if not both_signs else ():

@@ -336,7 +336,7 @@ class SceneRun:
         sample = usable(sample_of(self.cube, problem, summary), E)
         if sample is None:
             return None, False
-        both_signs = has_both_signs(sample.Y)
+        both_signs = not self.options.reading.changes and has_both_signs(sample.Y)
         if not has_look(problem):
             return None, both_signs
         rmse = None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..compiled.jit import compiled
-from ..errors import CubeError
+from ..errors import CubeError, LibraryError
 from ..io import Changed, Scene
 from ..library import Endmembers
 
@@ -59,8 +59,8 @@ class Freed(Changed):
 
     Raises
     ------
-    CubeError
-        Where they leave no direction of the bands.
+    CubeError, LibraryError
+        Where they leave no direction of the bands, or one of them is a mixture of the others.
     """
 
     refusal = "is a mixture of spectra that are `free`; leave it out with `select`"
@@ -71,6 +71,8 @@ class Freed(Changed):
         lengths = np.linalg.norm(free.matrix, axis=0)
         U, sizes, _ = np.linalg.svd(free.matrix / np.where(lengths > 0, lengths, 1.0), full_matrices=False)
         self.basis = np.ascontiguousarray(U[:, sizes > DEPENDENT_PART * sizes.max(initial=0.0)])
+        if self.basis.shape[1] < min(free.matrix.shape):
+            raise LibraryError(f"{free.source}: a spectrum of `free` is zero, or a mixture of the others; leave it out")
         if self.basis.shape[1] + 1 >= len(self.basis):
             raise CubeError(f"{source.cube.path}: {len(self.basis)} bands leave nothing beside so many `free` spectra")
 

@@ -16,7 +16,8 @@ import numpy as np
 from ...arrays.others.kinds import on_host
 from ...arrays.pixels import checked
 from ...blocks import workers_for
-from ...errors import LibraryError, MethodError
+from ...devices import count_gpus
+from ...errors import DeviceError, LibraryError, MethodError
 from ...io import NODATA, spectra
 from ...library import ClassSums
 from ...maps.derived.solved import map_of_solved
@@ -229,8 +230,8 @@ def average(
     ------
     CubeError, LibraryError
         As for `unmix.solve`, and if there is not a class for every spectrum, or there are too many.
-    MethodError
-        If the noise is none that it may be.
+    MethodError, DeviceError
+        If noise or seed are none that they may be, or there is no such device.
 
     Examples
     --------
@@ -244,7 +245,14 @@ def average(
     names = list(dict.fromkeys(classes))
     if len(classes) != E.shape[1]:
         raise LibraryError(f"{len(classes)} classes for {E.shape[1]} spectra")
-    unit = np.ones(len(E)) if noise is None else np.broadcast_to(np.asarray(noise, np.float64), (len(E),))
+    if device not in ("cpu", "cuda") or (device == "cuda" and not count_gpus()):
+        raise DeviceError(f"`device` {device}: there is cpu, and cuda where there is a GPU")
+    if seed < 0:
+        raise MethodError(f"`seed` {seed}: must be a whole number, at least 0")
+    # A power of 2, so that determinants stay within float64's range.
+    size = np.ldexp(1.0, int(np.frexp(np.abs(E).max())[1]))
+    unit = np.asarray(size if noise is None else noise, np.float64)
+    unit = np.broadcast_to(unit, (len(E),)) if unit.shape in ((), (len(E),)) else np.zeros(1)
     if not (np.isfinite(unit).all() and (unit > 0).all()):
         raise MethodError("`noise`: must be standard deviations above 0, one for all bands or one for each")
     kinds = np.array([names.index(name) for name in classes])
@@ -259,7 +267,7 @@ def average(
     out = [np.full((len(pixels), *values.shape[1:]), np.nan) for values in found]
     for values, own in zip(out, found):
         values[good] = own
-    return ClassAverages(*(values.reshape(*Y.shape[:-1], *values.shape[1:]) for values in out))
+    return ClassAverages(*(values.reshape((*Y.shape[:-1], *values.shape[1:])) for values in out))
 
 
 def evenly_chosen(Y: np.ndarray) -> np.ndarray:
@@ -337,7 +345,7 @@ class LikelyAverage:
         """Return the entry in a run's record."""
         likely, names = self.learned(), self.sums.names
         table, total = likely.table, models_in_all(self.counts)
-        sigma, count = float(np.sqrt(likely.variance)), int(table.begin[-1])
+        sigma, count = float(np.sqrt(likely.variance)), int((np.diff(table.begin) // table.repeats).sum())
         noise = (
             "of `noise`" if self.given.problem.noise is not None else f"{sigma:.3g}, under which a sample is likeliest"
         )

@@ -21,6 +21,8 @@ MOST_MODELS, DRAWN_MODELS = 1_000_000, 100_000
 # Of more models than these a pixel needs no more of a set once so many share the weight: the error of its mean is then
 # some 6 % of its deviation.
 MANY_MODELS, ENOUGH_MODELS = 100_000, 300.0
+# Most models of a set that are numbered, to draw some of them.
+MOST_NUMBERED = 2**24
 # Fewest steps for each set of classes.
 LEAST_STEPS = 1024
 # Most classes of a model, and most sets of classes.
@@ -36,6 +38,7 @@ class ModelTable(NamedTuple):
 
     sizes: Any  # (S,) int64: k
     begin: Any  # (S + 1,) int64: the first model of each set
+    repeats: Any  # (S,) int64: how often each model is there, with another step
     numbers_at: Any  # (S,) int64: where its models' numbers begin
     spectra_at: Any  # (S,) int64: where its models' spectra begin
     classes: Any  # (S, most k) int64: the class of each of its spectra
@@ -58,6 +61,8 @@ def chosen_spectra(members: Sequence[np.ndarray], most: int, random: np.random.G
     """Return the spectra (M, k) of models with one of each of ``members``: at most ``most``, in a random order."""
     counts = [len(one) for one in members]
     total = math.prod(counts)
+    if total > MOST_NUMBERED:  # the same model is hardly ever drawn twice
+        return np.stack([random.choice(one, most) for one in members], axis=1)
     numbers = random.choice(total, min(total, most), replace=False)
     return np.stack([one[at] for one, at in zip(members, np.unravel_index(numbers, counts))], axis=1)
 
@@ -73,8 +78,8 @@ def normal_steps(count: int, k: int, random: np.random.Generator) -> np.ndarray:
     return np.asarray(ndtri(np.clip(points, 1e-12, 1 - 1e-12)))
 
 
-def numbers_of_models(G: np.ndarray, columns: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return spectra (M, k) and numbers (M, n) of a set's models, for the Gram matrix (p, p) of the library."""
+def numbers_of_models(G: np.ndarray, columns: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, Any, int]:
+    """Return spectra (M, k), numbers (M, n) and repeats of a set's models, for the Gram matrix (p, p) of the library."""
     k = columns.shape[1]
     gram = G[columns[:, :, None], columns[:, None, :]]
     lengths = np.sqrt(np.diagonal(gram, axis1=1, axis2=2))
@@ -100,7 +105,7 @@ def numbers_of_models(G: np.ndarray, columns: np.ndarray, random: np.random.Gene
         1.0 / total,
         steps.sum(axis=1),
     )
-    return columns, np.column_stack([*head, ones, steps, level, inverse.reshape(len(columns), k * k)])
+    return columns, np.column_stack([*head, ones, steps, level, inverse.reshape(len(columns), k * k)]), repeats
 
 
 def bytes_of_table(counts: Sequence[int]) -> int:
@@ -151,7 +156,7 @@ def tabulate(E: np.ndarray, kinds: np.ndarray, shade: bool, seed: int = 0) -> Mo
     counts = [len(one) for one in members]
     sets, most, G = sets_of_classes(counts), models_of_a_set(counts), E.T @ E
     made = [numbers_of_models(G, chosen_spectra([members[c] for c in one], most, random), random) for one in sets]
-    there = [i for i, (columns, _) in enumerate(made) if len(columns)]
+    there = [i for i, (columns, *_) in enumerate(made) if len(columns)]
     if not there:
         raise LibraryError("`average`: all spectra are zero")
     sets, made = [sets[i] for i in there], [made[i] for i in there]
@@ -159,15 +164,16 @@ def tabulate(E: np.ndarray, kinds: np.ndarray, shade: bool, seed: int = 0) -> Mo
     classes = np.zeros((len(sets), sizes.max()), np.int64)
     for row, one in zip(classes, sets):
         row[: len(one)] = one
-    ends = [np.cumsum([0, *(x.size for x in parts)]) for parts in zip(*made)]
+    ends = [np.cumsum([0, *(x.size for x in parts)]) for parts in list(zip(*made))[:2]]
     return ModelTable(
         sizes,
-        np.cumsum([0, *(len(columns) for columns, _ in made)]),
+        np.cumsum([0, *(len(columns) for columns, *_ in made)]),
+        np.array([repeats for *_, repeats in made]),
         ends[1][:-1],
         ends[0][:-1],
         classes,
-        np.concatenate([numbers.ravel() for _, numbers in made]),
-        np.concatenate([columns.ravel() for columns, _ in made]),
+        np.concatenate([numbers.ravel() for _, numbers, _ in made]),
+        np.concatenate([columns.ravel() for columns, *_ in made]),
         shade,
-        ENOUGH_MODELS if sum(len(columns) for columns, _ in made) > MANY_MODELS else math.inf,
+        ENOUGH_MODELS if sum(len(columns) for columns, *_ in made) > MANY_MODELS else math.inf,
     )

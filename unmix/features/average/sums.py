@@ -255,7 +255,7 @@ def pixel_function(ops: Width) -> Any:
                 store(work.evidence, 2 * s + part, load(work.sums, first) * volume)
                 for n in range(SUMS):
                     more = load(work.sums, first + n) * factor
-                    more = more * factor if n == SQUARES else more
+                    more = more * factor * float(table.repeats[s]) if n == SQUARES else more
                     store(work.totals, n, load(work.totals, n) + more)
                 for i in range(k):
                     row = SUMS + 2 * table.classes[s, i]
