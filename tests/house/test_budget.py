@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 186,
     "core": 1081,
 }
-TESTS = 29_940
+TESTS = 29_942
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 
