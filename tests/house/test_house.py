@@ -223,7 +223,6 @@ HOUSE = {
             "problem",
             "options",
             "scene",
-            "library",
             "io/formats/zarr",
             "io",
             "settings",

@@ -107,9 +107,8 @@ def check(
     check_sample(seen, masked_in(scene, cube, how_read), findings)
     sample = Sample.read(scene)
     check_noise(sample.Y, findings)
-    if (
-        has_both_signs(sample.Y) and not seen.fill and not isinstance(scene.cube, Changed)
-    ):  # which is not declared, and below 0
+    # A fill value that is not declared is below 0, too.
+    if has_both_signs(sample.Y) and not (seen.fill or isinstance(scene.cube, Changed)):
         findings.warning(
             "values", "they lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself"
         )

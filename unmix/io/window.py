@@ -220,7 +220,7 @@ class Changed(Window):
         Which of these have values after the change.
     """
 
-    # What is said of a spectrum of which the change leaves nothing.
+    # The end of a message that names a spectrum with nothing left after the change.
     refusal = "has no value in the bands that are left; leave it out with `select`"
 
     def __init__(self, source: Scene, is_left: np.ndarray) -> None:

@@ -10,7 +10,7 @@ from ..errors import MethodError
 from ..features.runs import asked, in_runs, own_maps
 from ..io.export import OutputFormat, require
 from ..io.remote import absolute
-from ..library import ClassSums, Endmembers, Normalization, table_of_classes
+from ..library import ClassSums, Endmembers, Normalization, load_for, table_of_classes
 from ..methods import (
     LARGEST_THRESHOLD,
     OF_EXCHANGES,
@@ -205,6 +205,12 @@ class Options(RunSettings):
                 raise MethodError(f"`tag` '{text[:80]}': is given twice")
             tags[key] = value
         return tags
+
+    def library_of(self, scene: Any) -> Endmembers:
+        """Return the spectra of the library, brought to the bands in use of a scene."""
+        assert self.endmembers is not None
+        how = self.classes, self.library_scale, self.select, self.complete, self.across_gaps
+        return load_for(self.endmembers, scene, *how)
 
     @property
     def extraction(self) -> Extraction:

@@ -210,7 +210,7 @@ class Inputs:
             refuse_each(self.noise, options)
         if isinstance(self.noise, NoiseCube) and options.weights == "noise":
             self.weights_cube = self.noise
-        self.library = None if options.endmembers is None else library_for_scene(options, scene)
+        self.library = None if options.endmembers is None else options.library_of(scene)
         self.classes = None if self.library is None else options.sums(self.library)
         self.allowed = self.open_allowed()
         beside = [one for one in (self.noise, self.weights_cube, self.allowed) if isinstance(one, CubeBeside)]
@@ -335,18 +335,11 @@ class Inputs:
             shade = None if shade is None else replace(shade, matrix=cube.back(shade.matrix))
         # Windows of bands are tied (`tie`): ``keep`` returns the endmembers that a regression selected.
         elif scene is not self.scene:
-            endmembers = keep(library_for_scene(options, scene))
+            endmembers = keep(options.library_of(scene))
             shade = None if options.shade is None else fit_shade(options.shade, options, scene)
         if shade is None and not options.method_spec.constraint.has_shade:
             return endmembers
         return endmembers.with_shade(None if shade is None else shade.matrix[:, 0])
-
-
-def library_for_scene(options: Options, scene: Scene) -> Endmembers:
-    """Return the spectra of the library that the options name, brought to the bands in use."""
-    assert options.endmembers is not None
-    how = options.classes, options.library_scale, options.select, options.complete, options.across_gaps
-    return load_for(options.endmembers, scene, *how)
 
 
 def fit_shade(path: str | os.PathLike[str], options: Options, scene: Scene) -> Endmembers:

@@ -314,3 +314,8 @@ def check_scale(scene: Scene, endmembers: Endmembers, meant: bool = False) -> No
         raise CubeError(fault)
     if fault:
         log.warning(fault)
+
+
+def spaced(Y: np.ndarray, most: int) -> np.ndarray:
+    """Return at most ``most`` spectra (n, L), evenly spaced."""
+    return Y[np.linspace(0, len(Y) - 1, min(len(Y), most)).astype(int)]

@@ -21,6 +21,7 @@ GONE = {
     "l1 auto": _FEW,
     "l1 discrepancy": _FEW,
     "l1_weights": "is no more: `l1` costs the same for each endmember",
+    "monte_carlo": "is `average` plain now, with as many `draws`",
     "edges": "is no more: unmix.spatial takes weights of differences (`tv` and `laplacian` cost the same everywhere)",
     "rule cob": "is no more: `rule` ies chooses as many as classify best",
     "restarts": "is no more: above six endmembers `extract` nfindr begins from four sets of pixels",

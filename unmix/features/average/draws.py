@@ -24,7 +24,7 @@ from ...library import ClassSums
 from ...maps.derived.solved import map_of_solved, residual_noise
 from ...problem import Problem, plan_problem
 from .philox import normals
-from .settings import DrawChoice
+from .settings import DrawChoice, names_of_averages
 
 # Pixels that are solved at a time.
 TOGETHER = 4096
@@ -148,7 +148,7 @@ class PlainAverage:
     ) -> None:
         self.problem, self.sums, self.choice, self.origin, self.threads = problem, sums, choice, origin, threads
         self.draws: Draws = problem.further["average"]
-        self.bands = tuple(f"{what} of {name}" for what in ("mean", "deviation") for name in sums.bands)
+        self.bands = names_of_averages(sums.bands)
 
     @property
     def description(self) -> str:

@@ -19,10 +19,11 @@ from ...blocks import workers_for
 from ...devices import count_gpus
 from ...errors import DeviceError, LibraryError, MethodError
 from ...io import NODATA, spectra
-from ...library import ClassSums
 from ...maps.derived.solved import map_of_solved
 from ...runs.look import Sample
+from ...scene.sample import spaced
 from .models import MOST_MODELS, ModelTable, bytes_of_table, models_in_all, tabulate
+from .settings import names_of_averages
 from .sums import EVIDENCE, SQUARES, SUMS, TOTAL, TOTAL_SQUARE, AverageWork, cpu_function, work_shapes
 
 # Pixels that say how often classes are there, of a scene; and that are averaged at a time.
@@ -262,17 +263,12 @@ def average(
     pixels = np.asarray(Y, np.float64).reshape(-1, len(E)) / unit
     good = np.isfinite(pixels).all(axis=1)
     known = pixels[good]
-    likely.learn(evenly_chosen(known), is_known)
+    likely.learn(spaced(known, SAMPLE_PIXELS), is_known)
     found = likely.of(known)
     out = [np.full((len(pixels), *values.shape[1:]), np.nan) for values in found]
     for values, own in zip(out, found):
         values[good] = own
     return ClassAverages(*(values.reshape((*Y.shape[:-1], *values.shape[1:])) for values in out))
-
-
-def evenly_chosen(Y: np.ndarray) -> np.ndarray:
-    """Return at most `SAMPLE_PIXELS` evenly evenly spaced pixels."""
-    return Y[np.linspace(0, len(Y) - 1, min(len(Y), SAMPLE_PIXELS)).astype(int)]
 
 
 class LikelyAverage:
@@ -286,7 +282,7 @@ class LikelyAverage:
 
     def __init__(self, given: Any) -> None:
         problem, options = given.problem, given.options
-        self.given, self.sums, self.bands = given, given.sums, names_of_averages(given.sums)
+        self.given, self.sums, self.bands = given, given.sums, names_of_averages(given.sums.bands)
         matrix, shade = problem.endmembers.matrix, int(problem.endmembers.has_shade)
         self.unit = np.ones(len(matrix)) if problem.noise is None else problem.noise
         self.shade = matrix[:, -1] if shade else np.zeros(len(matrix))
@@ -320,7 +316,7 @@ class LikelyAverage:
                 is_known = problem.noise is not None
                 made = Likely(E, table, len(self.counts), equal_prior(table), float(is_known), given.threads, device)
                 Y = Sample.read(problem.scene(given.cube)).Y
-                made.learn(self.scaled(evenly_chosen(Y)), is_known)
+                made.learn(self.scaled(spaced(Y, SAMPLE_PIXELS)), is_known)
                 self.likely = made
             return self.likely
 
@@ -365,13 +361,3 @@ class LikelyAverage:
             "sets": sets,
             "said": said,
         }
-
-
-def names_of_averages(sums: ClassSums) -> tuple[str, ...]:
-    """Return the names of the bands."""
-    return tuple(f"{what} of {name}" for what in ("mean", "deviation") for name in sums.bands)
-
-
-def likely_average(given: Any) -> LikelyAverage:
-    """Return the map of a run."""
-    return LikelyAverage(given)

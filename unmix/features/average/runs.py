@@ -40,9 +40,9 @@ def made(given: Any) -> Any:
         from .draws import plain_average
 
         return plain_average(given)
-    from .likely import likely_average
+    from .likely import LikelyAverage
 
-    return likely_average(given)
+    return LikelyAverage(given)
 
 
 OF_MODELS = (

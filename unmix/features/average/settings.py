@@ -1,6 +1,6 @@
 """The options of `average`, and how they say what is drawn."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,11 @@ class AverageSettings:
         unset="all: noise alone varies",
         needs=("average plain",),
     )
+
+
+def names_of_averages(sums: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the bands of a map of averages, from the names of the sums."""
+    return tuple(f"{what} of {name}" for what in ("mean", "deviation") for name in sums)
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,6 @@ class FitLimit:
     simultaneous : bool
         Whether |r|² may instead be up to the quantile of χ² with a degree of freedom for each band: all ranges of a
         pixel then hold together, and there may be no mixture that fits.
-    best : str
-        The mixture whose RMSE ``within`` is above, in words.
 
     Raises
     ------
@@ -42,7 +40,6 @@ class FitLimit:
     within: float | None = None
     confidence: float | None = None
     simultaneous: bool = False
-    best: str = "the best"
 
     def __post_init__(self) -> None:
         if (self.within is None) == (self.confidence is None):
@@ -89,6 +86,6 @@ class FitLimit:
     def words(self) -> str:
         """The limit in words."""
         if self.within is not None:
-            return f"all mixtures within {self.within:g} of the RMSE of {self.best}"
+            return f"all mixtures within {self.within:g} of the RMSE of the best"
         together = ", simultaneous" if self.simultaneous else ", one at a time"
         return f"{100 * (self.confidence or 0.0):g} % confidence{together}"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...scene import Scene
-from ...scene.sample import read_ahead, sample_blocks, sampled_spectra
+from ...scene.sample import read_ahead, sample_blocks, sampled_spectra, spaced
 
 # Pixels, or windows, on which a choice is made.
 SAMPLE_PIXELS = 6000
@@ -44,7 +44,7 @@ def of_array(Y: np.ndarray) -> PixelSample:
     """Return the sample of pixels (..., L): windows are those of an image (lines, samples, L), else none."""
     good = Y.reshape(-1, Y.shape[-1])
     good = good[np.isfinite(good).all(axis=1)]
-    return PixelSample(spaced(good), spaced(window_means(Y)) if Y.ndim == 3 else good[:0])
+    return PixelSample(spaced(good, SAMPLE_PIXELS), spaced(window_means(Y), SAMPLE_PIXELS) if Y.ndim == 3 else good[:0])
 
 
 def joined_samples(samples: Iterable[PixelSample]) -> PixelSample:
@@ -57,8 +57,3 @@ def window_means(Y: np.ndarray) -> np.ndarray:
     (m, n), L = (length // SIDE for length in Y.shape[:2]), Y.shape[2]
     found = Y[: m * SIDE, : n * SIDE].reshape(m, SIDE, n, SIDE, L).mean(axis=(1, 3)).reshape(-1, L)
     return found[np.isfinite(found).all(axis=1)]
-
-
-def spaced(Y: np.ndarray) -> np.ndarray:
-    """Return at most `SAMPLE_PIXELS` spectra, evenly spaced."""
-    return Y[np.linspace(0, len(Y) - 1, min(len(Y), SAMPLE_PIXELS)).astype(int)]

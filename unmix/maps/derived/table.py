@@ -13,7 +13,6 @@ from ...blocks import cores
 from ...errors import MethodError
 from ...features.runs import own_maps
 from ...io import Cube, origin_of, read_lines, spectra
-from ...library import load_for
 from ...options import Options
 from ...pages.pictures import MOST_CLASSES, fields_of_classes
 from ...problem import Problem
@@ -88,12 +87,9 @@ class AmountsOfFree:
     description = "amounts of free spectra"
 
     def __init__(self, given: "GivenLines") -> None:
-        options = given.options
-        assert options.endmembers is not None
         cube: Any = given.cube  # `unmix.scene.free.Freed`
         self.scene = cube
-        how = options.classes, options.library_scale, options.select, options.complete, options.across_gaps
-        whole, names = load_for(options.endmembers, cube.source, *how), given.problem.endmembers.names
+        whole, names = given.options.library_of(cube.source), given.problem.endmembers.names
         self.E = np.ascontiguousarray(
             whole.matrix[:, [whole.names.index(name) for name in names if name in whole.names]]
         )

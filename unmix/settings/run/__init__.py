@@ -261,8 +261,8 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     within: float | str | None = of_outputs(
         None,
         "values",
-        "For `ranges`: mixtures fit whose RMSE is at most this much above that of the best, or all.",
-        "RMSE|all",
+        "For `ranges`: mixtures fit whose RMSE is at most this much above that of the best.",
+        "RMSE",
         needs=("ranges",),
         excludes=_OWN,
     )

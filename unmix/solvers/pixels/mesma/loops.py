@@ -14,8 +14,8 @@ REJECTED_MERIT = -1e300  # of a model outside the limits
 
 
 @functools.cache
-def merit_functions(ops: Width) -> tuple[Any, Any]:
-    """Return ``merit_exact`` and ``merit_within``, which return a model's saved squared error, or `REJECTED_MERIT`."""
+def merit_function(ops: Width) -> Any:
+    """Return ``merit``, which returns a model's saved squared error, or `REJECTED_MERIT` outside of the limits."""
     # merit_exact: where the fractions sum to more than one, the merit is taken on the face of the sum. (If they sum to
     # less, that face is no optimum: its fractions are those of the free sum less λ G⁻¹1, λ >= 0.)
     select = ops.select
@@ -35,14 +35,6 @@ def merit_functions(ops: Width) -> tuple[Any, Any]:
             inside & (f_m >= lowest) & (f_m <= highest) & (shade >= models.least_shade) & (shade <= models.most_shade)
         )
         return select(inside, gained, gained * 0.0 + REJECTED_MERIT)
-
-    return merit_exact, merit_within
-
-
-@functools.cache
-def merit_function(ops: Width) -> Any:
-    """Return ``merit``, the function of `merit_functions` that the models ask for."""
-    merit_exact, merit_within = merit_functions(ops)
 
     @inlined
     def merit(models, gained, f_i, f_j, f_m, total, slack, falls):
