@@ -241,13 +241,12 @@ def test_what_a_file_s_code_depends_on():
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="without compiled code there is nothing to keep")
 def test_a_function_that_was_handed_over_counts_at_any_depth():
-    """An edited `consider` was not seen by the loops that call it two functions further: they kept the code with the old one in it."""
+    """An edited function was not seen by the loops that call it two functions further: they kept the code with the old one in it."""
     from unmix.compiled.jit import WIDE
-    from unmix.solvers.pixels.mesma.loops import loops_function
-    from unmix.solvers.pixels.mesma.search import consider
+    from unmix.solvers.pixels.mesma.search import models_function
 
-    files = {path.name for path in files_of(loops_function(WIDE, consider).py_func)}
-    assert {"loops.py", "search.py"} <= files
+    files = {path.name for path in files_of(models_function(WIDE).py_func)}
+    assert {"optimum.py", "search.py"} <= files
 
 
 def test_fields_at_any_depth():

@@ -42,7 +42,7 @@ HOUSE = {
     "solvers/pixels/supports": (("compiled",), {"numpy"}),
     "solvers/pixels/mesma": (("certificate", "compiled"), {"numpy"}),
     "solvers/pixels": (
-        ("solvers/pixels/mesma", "solvers/pixels/supports", "certificate", "features", "compiled"),
+        ("solvers/pixels/mesma", "solvers/pixels/supports", "certificate", "settings", "features", "compiled"),
         {"numba", "numpy"},
     ),
     "solvers/pixels/cuda_fast": (("solvers/pixels", "certificate", "compiled"), {"numba", "numpy"}),

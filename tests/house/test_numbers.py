@@ -107,12 +107,8 @@ NUMBERS = [
     ("Where each abundance exceeds {} deviations", "features.ranges.calibration", "SURE", in_words),
     ("Residuals of {} of a pixel's length always fit", "features.ranges.limit", "ALWAYS_FITS"),
     ("within {} rad of dependence", "solvers.pixels.mesma.tables", "TOO_ALIKE", lambda square: [sqrt(square)]),
-    (
-        "more than {} million models",
-        "solvers.pixels.mesma.tables",
-        "MOST_MODELS",
-        lambda n: ["ten"] if n == 10**7 else [],
-    ),
+    ("more than fit {} GiB", "solvers.pixels.mesma.tables", "MOST_BYTES", lambda n: [n / 2**30]),
+    ("deviations above 0, above level 4 by {};", "solvers.pixels.mesma.search", "NOISE_GAIN_OF_MANY"),
     ("where it lowers χ² by {}, so", "solvers.pixels.mesma.search", "NOISE_GAIN"),
     ("the evidence of {} pixels", "features.average.likely", "SAMPLE_PIXELS"),
     (

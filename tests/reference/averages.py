@@ -5,17 +5,17 @@ import math
 
 import numpy as np
 
-from unmix.features.average.models import HEAD, ModelTable
+from unmix.features.average.models import STEPS, ModelTable
 
 
 def models_of(table: ModelTable):
     """Yield the number of each set, and spectra and the steps with and without shade of each of its models."""
     for s, k in enumerate(table.sizes):
-        n = HEAD + k * (k + 3)
+        n = STEPS + 3 * k
         for m in range(table.begin[s + 1] - table.begin[s]):
             spectra = table.spectra[table.spectra_at[s] + m * k :][:k]
-            numbers = table.numbers[table.numbers_at[s] + m * n :][:n]
-            yield s, spectra, numbers[HEAD + k : HEAD + 2 * k], numbers[HEAD + 2 * k : HEAD + 3 * k]
+            numbers = table.more[table.more_at[s] + m * n :][:n]
+            yield s, spectra, numbers[STEPS : STEPS + k], numbers[STEPS + k : STEPS + 2 * k]
 
 
 def least_square(y: np.ndarray, E: np.ndarray, kinds: np.ndarray, shade: bool) -> float:

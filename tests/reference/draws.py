@@ -26,25 +26,11 @@ def drawn_spectra(members: Sequence[Sequence[int]], count: int, draws: int, seed
 
 
 def normals_by_definition(seed: int, draw: int, lines: np.ndarray, samples: np.ndarray, count: int) -> np.ndarray:
-    """Return the normal numbers (N, count) of a draw of pixels: Philox 4x32-10 (Salmon et al. 2011), then Box and
-    Muller (1958).
-
-    The key is the lower half of the seed, and the draw; the counter has the number's quadruple, sample, line and the
-    seed's upper half.
-    """
-    n, quads, low = len(lines), -(-count // 4), np.uint64(0xFFFFFFFF)
-    shape = (n, quads)
-    place = [np.arange(quads), samples[:, None], lines[:, None], seed >> 32]
-    c = [np.broadcast_to(np.asarray(part).astype(np.uint64), shape) for part in place]
-    key = [seed & 0xFFFFFFFF, draw]
-    for _ in range(10):
-        left, right = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
-        k0, k1 = map(np.uint64, key)
-        c = [(right >> np.uint64(32)) ^ c[1] ^ k0, right & low, (left >> np.uint64(32)) ^ c[3] ^ k1, left & low]
-        key = [(part + weyl) & 0xFFFFFFFF for part, weyl in zip(key, (0x9E3779B9, 0xBB67AE85))]
-    u = (np.stack(c, axis=-1).astype(float) + 0.5) / 2.0**32
-    radius, angle = np.sqrt(-2.0 * np.log(u[..., ::2])), 2.0 * np.pi * u[..., 1::2]
-    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1).reshape(n, -1)[:, :count]
+    """Return the normal numbers (N, count) of a draw of pixels: the last of those up to a pixel of its line's generator."""
+    keys = [np.random.Philox(key=[seed, draw], counter=[0, 0, 0, line]) for line in lines]
+    return np.array(
+        [np.random.Generator(key).standard_normal((s + 1) * count)[-count:] for key, s in zip(keys, samples)]
+    )
 
 
 def factor_by_definition(E: np.ndarray, noise: np.ndarray | None) -> np.ndarray:

@@ -48,6 +48,17 @@ class Fits(NamedTuple):
         return Fits(*(values[which] for values in self))
 
 
+def sets_of(choice: Any, kinds: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the sets of classes of models that a choice allows, by size, then by lower-case names."""
+    (low, high), exact = choice.sizes, choice.limits == "exact"
+    known = sorted(set(kinds), key=lambda name: (name.lower(), name))
+    every = [one for k in range(1 if exact else low, high + 1) for one in itertools.combinations(known, k)]
+    if choice.class_sets is None:
+        return every
+    named = [set(text.split("+")) for text in choice.class_sets.split(",")]
+    return [one for one in every if any(set(one) <= some if exact else set(one) == some for some in named)]
+
+
 class EveryModel:
     """All models of a library, and the rule by which one of them is chosen.
 
@@ -63,10 +74,10 @@ class EveryModel:
     """
 
     def __init__(self, E: np.ndarray, kinds: Sequence[str], choice: Any, normalized: bool = False) -> None:
-        choice = choice.of_library(kinds)
+        choice = choice.of_library(kinds, len(E))
         self.E, self.choice, self.normalized = E, choice, normalized
         self.members = {name: [j for j, kind in enumerate(kinds) if kind == name] for name in dict.fromkeys(kinds)}
-        sets = choice.sets_of(kinds)
+        sets = sets_of(choice, kinds)
         self.models = {
             size: [
                 np.array(list(itertools.product(*(self.members[name] for name in one))))
@@ -169,7 +180,8 @@ class EveryModel:
                 if self.choice.fusion is not None:
                     is_kept = reference[1] - rmse >= self.choice.fusion
                 else:
-                    is_kept = L * (reference[1] ** 2 - rmse**2) >= 4 * (size - reference[0]) * noise * (1 - 1e-12)
+                    gain = sum(4 if k <= 3 else 9 for k in range(reference[0] + 1, size + 1))
+                    is_kept = L * (reference[1] ** 2 - rmse**2) >= gain * noise * (1 - 1e-12)
                 if not is_kept:
                     continue
             kept = size, rmse

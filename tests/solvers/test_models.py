@@ -16,9 +16,10 @@ import unmix
 from unmix.commands.verify import verify
 from unmix.compiled.jit import ONE, WIDE
 from unmix.library import ClassSums, Endmembers, load
-from unmix.methods import ModelChoice, choose, classes_in_order
+from unmix.methods import ModelChoice, choose, classes_in_order, counts_of_models
 from unmix.problem import plan_problem
 from unmix.solvers.pixels.mesma.search import Best, best_shapes, search_function
+from unmix.solvers.pixels.mesma.tables import all_models
 
 
 def library(random, L, sizes):
@@ -69,7 +70,7 @@ def compare(E, Y, kinds, **words):
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", ["exact", "viper"])
 @pytest.mark.parametrize("rule", ["kept", "preceding"])
-@pytest.mark.parametrize("levels", ["2-2", "2-3", "2-4", "3-4", "4-4", "3"])
+@pytest.mark.parametrize("levels", ["2-2", "2-3", "2-4", "3-4", "4-4", "3", "2-5", "5"])
 def test_against_every_model(limits, rule, levels):
     random = np.random.default_rng([len(levels), len(rule)])
     E, kinds = library(random, 15, (3, 2, 3, 1))
@@ -405,18 +406,16 @@ def test_a_lane_alone_finds_what_vectors_find(limits):
         Endmembers(names, E, None, source="E", classes=tuple(kinds)), *choose("mesma", None), mesma=choice
     )
     models, width = problem.models, WIDE.width
-    units = E[:, models.order] / models.lengths
-    wide, alone = (Best(*(np.zeros(shape, kind) for shape, kind in best_shapes(E.shape[1], w, 0))) for w in (width, 1))
+    wide, alone = (Best(*(np.zeros(shape, kind) for shape, kind in best_shapes(models.most, w))) for w in (width, 1))
     search_wide, search_alone = search_function(WIDE), search_function(ONE)
     for first in range(0, len(Y) // width * width, width):
-        wide.u[:], wide.square[:] = (
-            units.T @ Y[first : first + width].T,
-            np.square(Y[first : first + width]).sum(axis=1),
-        )
-        search_wide(models, wide, width)
+        pixels = np.ascontiguousarray(Y[first : first + width].T)
+        wide.square[:] = np.square(pixels).sum(axis=0)
+        search_wide(models, E, pixels, E.T @ pixels, wide, width)
         for s in range(width):
-            alone.u[:], alone.square[:] = wide.u[:, s : s + 1], wide.square[:, s : s + 1]
-            search_alone(models, alone, 1)
+            own = np.ascontiguousarray(pixels[:, s : s + 1])
+            alone.square[:] = wide.square[0, s]
+            search_alone(models, E, own, E.T @ own, alone, 1)
             size = 1e-12 * wide.square[0, s]
             for found in ("error", "second"):
                 one, other = getattr(alone, found)[:, 0], getattr(wide, found)[:, s]
@@ -464,19 +463,29 @@ def test_more_levels_than_classes():
     random = np.random.default_rng(6)
     E, kinds = library(random, 9, (3, 2))
     compare(E, scene(random, E, kinds, 10), kinds, levels="2-4", fusion=0.001)
-    refused(unmix.MethodError, "from 2 to 4", unmix.mesma, np.ones(9), E, kinds, levels="2-5")
+    compare(E, scene(random, E, kinds, 10), kinds, levels="2-9", fusion=0.001)
+    refused(unmix.MethodError, "from 2 to 9", unmix.mesma, np.ones(9), E, kinds, levels="2-10")
     refused(unmix.LibraryError, "4 classes for 5 spectra", unmix.mesma, np.ones(9), E, kinds[:4])
 
 
 def test_classes_whose_names_differ_in_case_alone():
     """Their order is that of their names, not that of a set, which differs from process to process."""
-    from unmix.solvers.pixels.mesma.tables import tables
+    orders = {tuple(classes_in_order(kinds)) for kinds in (("a", "A", "b", "B"),) * 5}
+    assert orders == {("A", "a", "B", "b")}
 
-    orders = {
-        tuple(tables(np.eye(4), np.ones(4), kinds, classes_in_order(kinds), 1)[0])
-        for kinds in (("a", "A", "b", "B"),) * 5
-    }
-    assert orders == {(1, 0, 3, 2)}
+
+def test_models_are_ordered_by_class_sets_then_by_the_library():
+    number = np.array([1, 0, 2, 1, 0])
+    assert all_models(number, 1, None).tolist() == [[1], [4], [0], [3], [2]]
+    expected = [[1, 0], [1, 3], [4, 0], [4, 3], [1, 2], [4, 2], [0, 2], [3, 2]]
+    assert all_models(number, 2, None).tolist() == expected
+    assert all_models(number, 2, {(0, 2), (1,)}).tolist() == [[1, 2], [4, 2]]
+    assert all_models(number, 3, None).tolist() == [[i, j, 2] for i in (1, 4) for j in (0, 3)]
+    for counts in ([3], [2, 2, 2, 2], [4, 1, 3], [1] * 9):
+        number = np.repeat(np.arange(len(counts)), counts)
+        assert [len(all_models(number, k, None)) for k in range(1, min(len(counts), 8) + 1)] == counts_of_models(
+            counts, 8
+        )
 
 
 @pytest.mark.slow

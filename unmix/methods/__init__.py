@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from ..errors import MethodError
 from ..settings import described
 from ..settings.extraction import ExtractSettings
-from ..settings.models import ModelSettings
+from ..settings.models import MOST_SPECTRA, ModelSettings
 from .constraint import AT_MOST_ONE, FREE, NONNEGATIVE, SIMPLEX, SUM_TO_ONE, Constraint
 
 
@@ -77,6 +78,15 @@ LIKE: dict[str, dict[str, Any]] = {
 MOST_BY_DEFAULT = 1_000_000
 
 
+def counts_of_models(counts: Sequence[int], most: int) -> list[int]:
+    """Return how many models of 1, 2, ... spectra, at most so many, classes of these sizes make."""
+    of_size = [1, *[0] * min(most, MOST_SPECTRA, len(counts))]
+    for count in counts:
+        for k in range(len(of_size) - 1, 0, -1):
+            of_size[k] += count * of_size[k - 1]
+    return of_size[1:]
+
+
 def classes_in_order(classes: Sequence[str]) -> list[str]:
     """Return the classes, each once, in the order of their lower-case names, which settles ties between models."""
     return sorted(set(classes), key=lambda name: (name.lower(), name))
@@ -95,9 +105,9 @@ class ModelChoice(ModelSettings):
                 if getattr(self, name) == getattr(ModelSettings, name):
                     object.__setattr__(self, name, value)
         low, high = self.sizes
-        if not 1 <= low <= high <= 3:
+        if not 1 <= low <= high <= MOST_SPECTRA:
             raise MethodError(
-                f"`levels` {self.levels}: write A-B, from 2 to 4 endmembers with shade, such as 2-3, or auto"
+                f"`levels` {self.levels}: write A-B, from 2 to {MOST_SPECTRA + 1} endmembers with shade, such as 2-3, or auto"
             )
         if self.class_sets is not None:  # the same sets are the same text
             sets = ["+".join(sorted(word.strip() for word in one.split("+"))) for one in self.class_sets.split(",")]
@@ -132,12 +142,12 @@ class ModelChoice(ModelSettings):
             if f.name not in WHEN_SET or getattr(self, f.name) != f.default
         }
 
-    def of_library(self, classes: Sequence[str]) -> "ModelChoice":
-        """Return this choice with the levels of a library, for the classes of all its spectra."""
+    def of_library(self, classes: Sequence[str], L: int) -> "ModelChoice":
+        """Return this choice with the levels of a library, for the classes of all its spectra, in L bands."""
         if self.levels != "auto":
             return self
-        counts = [list(classes).count(name) for name in set(classes)]
-        of_size = [sum(map(math.prod, itertools.combinations(counts, k))) for k in range(1, min(3, len(counts)) + 1)]
+        # With as many spectra as bands any pixel would fit.
+        of_size = counts_of_models(list(Counter(classes).values()), max(3, L // 2))
         most = max(k for k in range(1, len(of_size) + 1) if k == 1 or sum(of_size[:k]) <= MOST_BY_DEFAULT)
         return replace(self, levels=f"2-{most + 1}")
 
@@ -148,27 +158,29 @@ class ModelChoice(ModelSettings):
 
     def count_models(self, classes: Sequence[str]) -> dict[str, int]:
         """Return how many models of each level there are, for the classes of all spectra."""
-        low, high = self.sizes
-        sets = self.sets_of(classes)
-        return {
-            f"{size + 1} endmembers": sum(
-                math.prod(list(classes).count(name) for name in one) for one in sets if len(one) == size
-            )
-            for size in range(low, high + 1)
-        }
+        low, _ = self.sizes
+        return {f"{k + 1} endmembers": n for k, n in enumerate(self.models_by_size(classes), 1) if k >= low}
 
-    def sets_of(self, classes: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the sets of classes of models, by size, then by lower-case names, for the classes of all spectra."""
-        low, high = self.sizes
-        known = classes_in_order(classes)
-        low = 1 if self.limits == "exact" else low  # a fraction may be zero
-        every = [one for size in range(low, high + 1) for one in itertools.combinations(known, size)]
+    def models_by_size(self, classes: Sequence[str]) -> list[int]:
+        """Return how many models of 1, 2, ... spectra there are, for the classes of all spectra."""
+        counts, sets = Counter(classes), self.allowed_sets(classes)
+        names, (_, high) = classes_in_order(classes), self.sizes
+        if sets is None:
+            return counts_of_models(list(counts.values()), high)
+        return [
+            sum(math.prod(counts[names[c]] for c in one) for one in sets if len(one) == k) for k in range(1, high + 1)
+        ]
+
+    def allowed_sets(self, classes: Sequence[str]) -> set[tuple[int, ...]] | None:
+        """Return the sets of numbers of classes, in order, that `class_sets` allow; None for all."""
         if self.class_sets is None:
-            return every
-        chosen = [self.set_of(text, known) for text in self.class_sets.split(",")]
-        if self.limits == "exact":
-            return [one for one in every if any(set(one) <= given for given in chosen)]
-        return [one for one in every if set(one) in chosen]
+            return None
+        known, (_, high) = classes_in_order(classes), self.sizes
+        chosen = [sorted(map(known.index, self.set_of(text, known))) for text in self.class_sets.split(",")]
+        if self.limits != "exact":
+            return set(map(tuple, chosen))
+        # A fraction may be zero.
+        return {part for one in chosen for k in range(1, high + 1) for part in itertools.combinations(one, k)}
 
     def set_of(self, text: str, known: Sequence[str]) -> set[str]:
         """Return the classes of ``A+B``, out of the known classes; see `sets_of`."""
@@ -191,7 +203,7 @@ class ModelChoice(ModelSettings):
     def sizes(self) -> tuple[int, int]:
         """The fewest and the most spectra of a model, before a library is known; (0, 0) if ``levels`` is not ``A-B``."""
         if self.levels == "auto":
-            return 1, 3
+            return 1, MOST_SPECTRA
         low, _, high = self.levels.partition("-")
         parts = [low, high or low]
         return (

@@ -261,34 +261,43 @@ class Problem:
         choice = self.mesma
         if not choice:
             return np.empty((0, 0))
-        from ..solvers.pixels.mesma.tables import MOST_MODELS, Models, allowed_sets, tables
+        from ..solvers.pixels.mesma.tables import (
+            MOST_BYTES,
+            Models,
+            all_models,
+            bytes_of_models,
+            table_of_models,
+            tabulated,
+        )
 
-        kinds = self.endmembers.classes or ()
-        names = classes_in_order(kinds)
-        (fewest, most), L = choice.sizes, float(len(self.E))
-        *_, count = replace(choice, class_sets=None).count_models(kinds).values()  # of the highest level
-        if most > 2 and count > MOST_MODELS:
+        kinds, (fewest, most), L = list(self.endmembers.classes or ()), choice.sizes, float(len(self.E))
+        names, counts = classes_in_order(kinds), choice.models_by_size(kinds)
+        if bytes_of_models(counts) > MOST_BYTES:
             raise LibraryError(
-                f"{self.endmembers.source}: {count} models of {most} spectra, more than "
-                f"{MOST_MODELS}; use fewer spectra (`select`) or lower `levels`"
+                f"{self.endmembers.source}: the tables of {sum(counts)} models need {bytes_of_models(counts)} bytes, "
+                f"more than {MOST_BYTES}; use fewer spectra (`select`) or lower `levels`"
             )
-        largest = float(np.nextafter(L * choice.largest_rmse**2, np.inf))
-        limits = (
+        number, sets = np.array([names.index(kind) for kind in kinds]), choice.allowed_sets(kinds)
+        least = 1 if choice.limits == "exact" else fewest
+        made = [tabulated(self.G, all_models(number, k, sets)) for k in range(least, most + 1)]
+        values: Any = (
+            *table_of_models(made),
+            self.norms,
+            most,
+            fewest,
+            choice.limits == "exact",
             choice.min_fraction - ALLOWANCE,
             choice.max_fraction + ALLOWANCE,
             choice.min_shade - ALLOWANCE,
             choice.max_shade + ALLOWANCE,
-            largest,
+            float(np.nextafter(L * choice.largest_rmse**2, np.inf)),
             -1.0 if choice.fusion is None else choice.fusion,
             choice.fusion_rule == "kept",
             L,
+            float("inf") if choice.max_residual is None else choice.max_residual,
+            choice.residual_bands,
         )
-        of_library = tables(self.unit_gram, self.norms, kinds, names, most)
-        residual = float("inf") if choice.max_residual is None else choice.max_residual
-        spectra = np.empty((0, 0)) if choice.max_residual is None else np.ascontiguousarray(self.E[:, of_library[0]])
-        sets = allowed_sets(names, choice.sets_of(kinds))
-        is_exact, bands = choice.limits == "exact", choice.residual_bands
-        return Models(*(*of_library, most, fewest, is_exact, *limits, sets, residual, bands, spectra))
+        return Models(*values)
 
     @functools.cached_property
     def exact(self) -> Any:
@@ -378,7 +387,7 @@ def plan_problem(
         culprits=culprits,
         plain=plain,
         steps=steps,
-        mesma=mesma and mesma.of_library(endmembers.classes or ()),
+        mesma=mesma and mesma.of_library(endmembers.classes or (), L),
     )
     if warns:
         for fault in faults_of(problem):

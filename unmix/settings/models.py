@@ -6,6 +6,8 @@ from functools import partial
 from . import setting
 
 option = partial(setting, group="Model")
+# Most spectra of a model, beside shade.
+MOST_SPECTRA = 8
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,8 @@ class ModelSettings:
     levels: str = option(
         "auto",
         "values",
-        "Endmembers of a model with shade: 2-4 tries all models of one to three classes and shade. auto: up to 4, with "
-        "at most a million models.",
+        "Endmembers of a model with shade: 2-4 tries all models of one to three classes and shade, at most "
+        f"{MOST_SPECTRA + 1}. auto: of all classes, at most a million models.",
         "A-B",
     )
     limits: str = option(

@@ -12,7 +12,8 @@ import unmix
 from unmix.commands.verify import verify
 from unmix.devices import count_gpus
 from unmix.features.average.likely import Likely, equal_prior
-from unmix.features.average.models import chosen_spectra, models_in_all, normal_steps, sets_of_classes, tabulate
+from unmix.features.average.models import chosen_spectra, normal_steps, sets_of_classes, tabulate
+from unmix.methods import counts_of_models
 
 
 def scene(random, E, kinds, N, noise, shaded=0.5):
@@ -165,7 +166,7 @@ def test_misfits_that_are_alike_in_bands():
 
 
 def test_models_that_are_drawn():
-    assert models_in_all([2, 3]) == 2 + 3 + 6 and sets_of_classes([2, 3]) == [(0,), (1,), (0, 1)]
+    assert counts_of_models([2, 3], 2) == [2 + 3, 6] and sets_of_classes([2, 3]) == [(0,), (1,), (0, 1)]
     random = np.random.default_rng(0)
     members = [np.arange(40), np.arange(40, 70), np.arange(70, 75)]
     some = chosen_spectra(members, 500, random)

@@ -22,7 +22,7 @@ LOCK = threading.Lock()
 def kernel(shapes: tuple[tuple[int, int], ...]) -> Any:
     """Return the kernel for scratch of these `work_shapes` one pixel."""
     average = pixel_function(ONE)
-    _, of_a, of_x, of_sums, of_totals, of_evidence = shapes
+    _, of_a, of_sums, of_totals, of_evidence = shapes
     rows, sets = of_totals[0], of_evidence[0]
 
     @cuda_kernel
@@ -32,7 +32,6 @@ def kernel(shapes: tuple[tuple[int, int], ...]) -> Any:
             work = AverageWork(
                 F[:, n : n + 1],
                 cuda.local.array(of_a, float64),
-                cuda.local.array(of_x, float64),
                 cuda.local.array(of_sums, float64),
                 cuda.local.array(of_totals, float64),
                 cuda.local.array(of_evidence, float64),

@@ -2,7 +2,7 @@
 
 A draw is a set of spectra, as even over the classes as can be, common to all pixels, and noise that is a pixel's own.
 Each is solved exactly by the method of the run. A pixel's noise depends on seed, line, sample and draw alone
-(`unmix.features.average.philox`), so the bytes of the map depend neither on blocks nor on threads, and a part of a
+(`normals_of_pixels`), so the bytes of the map depend neither on blocks nor on threads, and a part of a
 scene has the values of the whole.
 
 Abundances depend on a pixel y through Eᵀy alone. So noise of covariance Σ need not be drawn for L bands: with an
@@ -11,7 +11,6 @@ Sets of spectra and their factors are made once for a scene, and sent to the wor
 may round otherwise.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,14 +22,12 @@ from ...io import NODATA, spectra
 from ...library import ClassSums
 from ...maps.derived.solved import map_of_solved, residual_noise
 from ...problem import Problem, plan_problem
-from .philox import normals
 from .settings import DrawChoice, names_of_averages
 
 # Pixels that are solved at a time.
 TOGETHER = 4096
 # Share of a spectrum outside the span of spectra before it, below which it adds only rounding to their basis.
 DEPENDENT_SPECTRUM = 1e-9
-Solve = Callable[[np.ndarray, Problem], np.ndarray]
 
 
 class DrawnSet(NamedTuple):
@@ -42,15 +39,8 @@ class DrawnSet(NamedTuple):
     factor: np.ndarray
 
 
-class Draws(NamedTuple):
-    """All draws of a scene."""
-
-    sets: tuple[DrawnSet, ...]
-    which: tuple[int, ...]  # the set of each draw
-
-
-def plan_draws(problem: Problem, sums: ClassSums, choice: DrawChoice, memory: int) -> Draws:
-    """Draw sets of spectra, at most ``memory`` bytes of them, and factor the noise of each different set once."""
+def plan_draws(problem: Problem, sums: ClassSums, choice: DrawChoice, memory: int) -> list[DrawnSet]:
+    """Return the set of each draw, at most ``memory`` bytes of them; equal sets are one, whose noise is factored once."""
     given = problem.endmembers
     total = len(given.names) - given.has_shade
     count = total if choice.spectra is None else choice.spectra
@@ -77,8 +67,7 @@ def plan_draws(problem: Problem, sums: ClassSums, choice: DrawChoice, memory: in
             own = plan_problem(of_set, problem.method, problem.solver, warns=False)
             factor = noise_factor(of_set.matrix, problem.noise, choice.has_noise)
             sets[columns.tobytes()] = DrawnSet(columns, own, factor)
-    order = {key: number for number, key in enumerate(sets)}
-    return Draws(tuple(sets.values()), tuple(order[columns.tobytes()] for columns in drawn))
+    return [sets[columns.tobytes()] for columns in drawn]
 
 
 def noise_factor(E: np.ndarray, noise: np.ndarray | None, has_noise: bool) -> np.ndarray:
@@ -100,19 +89,27 @@ def noise_factor(E: np.ndarray, noise: np.ndarray | None, has_noise: bool) -> np
     return np.ascontiguousarray(basis @ (R * np.sign(np.diag(R))[:, None]).T)
 
 
+def normals_of_pixels(seed: int, draw: int, lines: np.ndarray, samples: np.ndarray, k: int) -> np.ndarray:
+    """Return normal numbers (N, k) of a pixel's draw, which depend on the seed and its place alone."""
+    # A line has a generator of its own (Philox, Salmon et al. 2011), whose numbers begin at sample 0 of the scene.
+    z = np.empty((len(lines), k))
+    for line in np.unique(lines):
+        here = lines == line
+        random = np.random.Generator(np.random.Philox(key=[seed, draw], counter=[0, 0, 0, line]))
+        z[here] = random.standard_normal((samples[here].max() + 1, k))[samples[here]]
+    return z
+
+
 @compiled
-def add_noise(
-    Y: Any, F: Any, size: Any, seed: int, draw: int, lines: Any, samples: Any, words: Any, z: Any, out: Any
-) -> None:
-    """Write pixels (N, L) with noise ``size F z`` to ``out``: F (L, k), size (N,), z (k,) the draw's normal numbers."""
-    # words, (6,) uint64, and z, (k,) float64, are scratch.
+def add_noise(Y: Any, F: Any, size: Any, z: Any, out: Any) -> None:
+    """Write pixels (N, L) with noise ``size F z`` to ``out``: F (L, k), size (N,), normal numbers z (N, k)."""
+    # Not a product of matrices, which rounds otherwise for other numbers of pixels.
     L, k = F.shape
     for n in range(Y.shape[0]):
-        normals(seed, draw, lines[n], samples[n], words, z)
         for b in range(L):
             value = 0.0
             for j in range(k):
-                value += F[b, j] * z[j]
+                value += F[b, j] * z[n, j]
             out[n, b] = Y[n, b] + size[n] * value
 
 
@@ -133,37 +130,26 @@ class PlainAverage:
 
     Parameters
     ----------
-    problem : Problem
-        With its draws, and the noise of its bands, or None to take it, white, from each pixel's residual.
-    sums : ClassSums
-    choice : DrawChoice
-    origin : (int, int)
-        Line and sample of the scene at which the part that is read begins.
-    threads : int
-        CPU threads for a block's lines.
+    given : GivenLines
+        Of a problem with its draws, and with the noise of its bands, or None to take it, white, from each pixel's
+        residual.
     """
 
-    def __init__(
-        self, problem: Problem, sums: ClassSums, choice: DrawChoice, origin: tuple[int, int], threads: int = 1
-    ) -> None:
-        self.problem, self.sums, self.choice, self.origin, self.threads = problem, sums, choice, origin, threads
-        self.draws: Draws = problem.further["average"]
-        self.bands = names_of_averages(sums.bands)
+    def __init__(self, given: Any) -> None:
+        self.problem, self.sums, self.choice = given.problem, given.sums, DrawChoice.of(given.options)
+        self.origin, self.threads, self.draws = given.origin, given.threads, given.problem.further["average"]
+        self.bands = names_of_averages(self.sums.bands)
 
     @property
     def description(self) -> str:
         """Description of the map; a standard deviation over n draws is itself known to 1 in √(2 (n − 1))."""
-        n, spectra_drawn = self.choice.draws, len(self.draws.sets[0].columns)
+        n, spectra_drawn = self.choice.draws, len(self.draws[0].columns)
         total = len(self.problem.endmembers.names) - self.problem.endmembers.has_shade
         what = [f"{spectra_drawn} of {total} spectra"] * (spectra_drawn < total) + ["noise"] * self.choice.has_noise
         return (
             f"means and standard deviations of sums by class over {n} draws of {' and '.join(what)}, the deviations to "
             f"{100 / np.sqrt(2 * (n - 1)):.0f} %"
         )
-
-    def solve(self, Y: np.ndarray, problem: Problem) -> np.ndarray:
-        """Return the abundances (N, p) of pixels (N, L)."""
-        return solve_pixels(Y, problem, len(problem.endmembers.names), "cpu", self.threads).abundances
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
         """Return the map of some lines; see `unmix.maps.derived.table.DerivedMap`."""
@@ -175,37 +161,23 @@ class PlainAverage:
             out = np.empty((len(A), len(self.bands)), np.float32)
             for begin in range(0, len(A), TOGETHER):
                 part = slice(begin, begin + TOGETHER)
-                lines, across = np.divmod(places[part], samples)
-                lines, across = self.origin[0] + first + lines, self.origin[1] + across
-                out[part] = self.of_pixels(Y[places[part]], A[part], lines, across, self.solve)
+                lines, across = np.divmod(places[part] + (self.origin[0] + first) * samples, samples)
+                out[part] = self.of_pixels(Y[places[part]], A[part], lines, self.origin[1] + across)
             return out
 
         return map_of_solved(len(self.bands), abundance, masked, values)
 
-    def where_known(
-        self, Y: np.ndarray, A: np.ndarray, lines: np.ndarray, across: np.ndarray, solve: Solve, known: np.ndarray
-    ) -> np.ndarray:
-        """Return the bands of pixels whose noise is ``known`` (N,) bool, and −9999 of the others; see `of_pixels`."""
-        out = np.full((len(Y), len(self.bands)), NODATA, np.float32)
-        if known.any():
-            out[known] = self.of_pixels(Y[known], A[known], lines[known], across[known], solve)
-        return out
-
-    def of_pixels(
-        self, Y: np.ndarray, A: np.ndarray, lines: np.ndarray, across: np.ndarray, solve: Solve
-    ) -> np.ndarray:
+    def of_pixels(self, Y: np.ndarray, A: np.ndarray, lines: np.ndarray, across: np.ndarray) -> np.ndarray:
         """Return the bands of pixels (N, L) with abundances (N, p), whose places in the scene are given."""
         size, drawn = np.ones(len(Y)), np.empty_like(Y)
         if self.problem.noise is None and self.choice.has_noise:
             size = residual_noise(Y, self.problem.endmembers.matrix, A, self.problem.constraint.equations)
-            if np.isnan(size).any():
-                return self.where_known(Y, A, lines, across, solve, ~np.isnan(size))
+        unknown, size = np.isnan(size), np.nan_to_num(size)
         count = mean = spread = np.zeros((len(Y), len(self.sums.bands)))
-        for draw, which in enumerate(self.draws.which):
-            columns, problem, factor = self.draws.sets[which]
-            words, z = np.empty(6, np.uint64), np.empty(factor.shape[1])
-            add_noise(Y, factor, size, self.choice.seed, draw, lines, across, words, z, drawn)
-            answer = solve(drawn, problem)
+        for draw, (columns, problem, factor) in enumerate(self.draws):
+            z = normals_of_pixels(self.choice.seed, draw, lines, across, factor.shape[1])
+            add_noise(Y, factor, size, z, drawn)
+            answer = solve_pixels(drawn, problem, len(problem.endmembers.names), "cpu", self.threads).abundances
             full = np.zeros((len(Y), len(self.problem.endmembers.names)))
             full[:, columns] = answer[:, : len(columns)]
             if self.problem.endmembers.has_shade:
@@ -218,10 +190,6 @@ class PlainAverage:
             spread = spread + np.where(known, change * (values - mean), 0.0)
         deviation = np.sqrt(spread / np.maximum(count - 1, 1))
         bands = np.hstack([np.where(count > 0, mean, NODATA), np.where(count > 1, deviation, NODATA)])
+        bands[unknown] = NODATA
         with np.errstate(over="ignore"):
             return bands.astype(np.float32)
-
-
-def plain_average(given: Any) -> PlainAverage:
-    """Return the map of a run."""
-    return PlainAverage(given.problem, given.sums, DrawChoice.of(given.options), given.origin, given.threads)

@@ -20,9 +20,11 @@ from ...devices import count_gpus
 from ...errors import DeviceError, LibraryError, MethodError
 from ...io import NODATA, spectra
 from ...maps.derived.solved import map_of_solved
+from ...methods import counts_of_models
 from ...runs.look import Sample
 from ...scene.sample import spaced
-from .models import MOST_MODELS, ModelTable, bytes_of_table, models_in_all, tabulate
+from ...settings.models import MOST_SPECTRA
+from .models import MOST_MODELS, ModelTable, bytes_of_table, tabulate
 from .settings import names_of_averages
 from .sums import EVIDENCE, SQUARES, SUMS, TOTAL, TOTAL_SQUARE, AverageWork, cpu_function, work_shapes
 
@@ -280,6 +282,8 @@ class LikelyAverage:
         Of a problem by fcls, pcls or mesma.
     """
 
+    description = "means and standard deviations of sums by class over models, weighted by their likelihood,"
+
     def __init__(self, given: Any) -> None:
         problem, options = given.problem, given.options
         self.given, self.sums, self.bands = given, given.sums, names_of_averages(given.sums.bands)
@@ -298,11 +302,6 @@ class LikelyAverage:
         self.kinds, self.columns, self.counts = kinds, spectra_given, counts
         self.lock = threading.Lock()
         self.likely: Likely | None = None
-
-    @property
-    def description(self) -> str:
-        """Description of the map."""
-        return "means and standard deviations of sums by class over models, weighted by their likelihood,"
 
     def learned(self) -> Likely:
         """Return the average with what a sample of the scene says of it, which is read once."""
@@ -340,7 +339,7 @@ class LikelyAverage:
     def entry(self) -> dict[str, Any]:
         """Return the entry in a run's record."""
         likely, names = self.learned(), self.sums.names
-        table, total = likely.table, models_in_all(self.counts)
+        table, total = likely.table, sum(counts_of_models(self.counts, MOST_SPECTRA))
         sigma, count = float(np.sqrt(likely.variance)), int((np.diff(table.begin) // table.repeats).sum())
         noise = (
             "of `noise`" if self.given.problem.noise is not None else f"{sigma:.3g}, under which a sample is likeliest"

@@ -15,6 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import LibraryError
+from ...methods import counts_of_models
+from ...settings.models import MOST_SPECTRA
+from ...solvers.pixels.mesma.tables import (
+    FALLS,
+    SLACK,
+    TOO_ALIKE,
+    count_of_numbers,
+    factors_of_models,
+    numbers_of_factors,
+    table_of_models,
+)
 
 # Models that are all averaged; of more, so many are drawn at random, as many for each set of classes as can be.
 MOST_MODELS, DRAWN_MODELS = 1_000_000, 100_000
@@ -25,25 +36,27 @@ MANY_MODELS, ENOUGH_MODELS = 100_000, 300.0
 MOST_NUMBERED = 2**24
 # Fewest steps for each set of classes.
 LEAST_STEPS = 1024
-# Most classes of a model, and most sets of classes.
-MOST_SPECTRA, MOST_SETS = 8, 255
-# The determinant of the Gram matrix of spectra at unit length, up to which a model is left out: they are too alike.
-TOO_ALIKE = 1e-8
-# A model's numbers begin with its volume with and without shade, 1/(1ᵀG⁻¹1), and the sum of its step.
-WITH_SHADE, WITHOUT_SHADE, SLACK, STEP_SUM, HEAD = range(5)
+# Most sets of classes.
+MOST_SETS = 255
+# More numbers of a model: its volume with and without shade and the sum of its step; and then, for each spectrum, the
+# steps with and without shade, and its variance with shade.
+WITH_SHADE, WITHOUT_SHADE, STEP_SUM, STEPS = range(4)
 
 
 class ModelTable(NamedTuple):
-    """The models of S sets of classes, in this order; a model of k spectra has ``HEAD + k (k + 3)`` numbers."""
+    """The models of S sets of classes, in this order; the first fields are those of `Models`, a set for a size."""
 
     sizes: Any  # (S,) int64: k
     begin: Any  # (S + 1,) int64: the first model of each set
+    stride: Any  # (S,) int64
+    numbers_at: Any  # (S,) int64
+    spectra_at: Any  # (S,) int64
+    numbers: Any
+    spectra: Any
+    more: Any  # `STEPS` + 3 k more numbers of each model
+    more_at: Any  # (S,) int64
     repeats: Any  # (S,) int64: how often each model is there, with another step
-    numbers_at: Any  # (S,) int64: where its models' numbers begin
-    spectra_at: Any  # (S,) int64: where its models' spectra begin
     classes: Any  # (S, most k) int64: the class of each of its spectra
-    numbers: Any  # float64: HEAD, G⁻¹1 (k), steps with and without shade (k each), G⁻¹ (k, k), a model after the other
-    spectra: Any  # int64: k columns of the library, a model after the other
     shade: bool  # whether there may be shade
     enough: float  # how many models of a set share the weight of a pixel where it needs no more of them
 
@@ -78,53 +91,46 @@ def normal_steps(count: int, k: int, random: np.random.Generator) -> np.ndarray:
     return np.asarray(ndtri(np.clip(points, 1e-12, 1 - 1e-12)))
 
 
-def numbers_of_models(G: np.ndarray, columns: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, Any, int]:
-    """Return spectra (M, k), numbers (M, n) and repeats of a set's models, for the Gram matrix (p, p) of the library."""
-    k = columns.shape[1]
-    gram = G[columns[:, :, None], columns[:, None, :]]
-    lengths = np.sqrt(np.diagonal(gram, axis1=1, axis2=2))
-    dark = ~(lengths > 0).all(axis=1)
-    unit = gram / np.where(dark[:, None], 1.0, lengths)[:, :, None] / np.where(dark[:, None], 1.0, lengths)[:, None, :]
-    unit[dark] = np.eye(k)
-    sizes = np.linalg.det(unit)
-    good = (sizes > TOO_ALIKE) & ~dark
-    columns, unit, sizes, lengths = columns[good], unit[good], sizes[good], lengths[good]
-    inverse = np.linalg.inv(unit) / lengths[:, :, None] / lengths[:, None, :]
-    inverse = (inverse + inverse.transpose(0, 2, 1)) / 2
-    ones, repeats = inverse.sum(axis=2), max(1, -(-LEAST_STEPS // max(1, len(columns))))
-    total = ones.sum(axis=1)
-    root = np.linalg.cholesky(inverse) if len(columns) else inverse
-    columns, ones, total, inverse, root = (np.repeat(x, repeats, axis=0) for x in (columns, ones, total, inverse, root))
+def with_steps(
+    G: np.ndarray, columns: np.ndarray, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Return spectra (M, k), numbers (M, n), more numbers and repeats of a set's models, for the Gram matrix (p, p) of the library."""
+    W, sines = factors_of_models(G, columns)
+    good = (sines > TOO_ALIKE).all(axis=1)
+    columns, W = columns[good], W[good]
+    count, k = columns.shape
+    numbers, volume = numbers_of_factors(W), np.diagonal(W, axis1=1, axis2=2).prod(axis=1) / max(1, count)
+    repeats = max(1, -(-LEAST_STEPS // max(1, count)))
+    columns, W, numbers, volume = (np.repeat(x, repeats, axis=0) for x in (columns, W, numbers, volume / repeats))
+    slack, falls = numbers[:, SLACK], numbers[:, FALLS : FALLS + k]
     # A step without shade is one with it, less its part that changes the sum.
-    steps = np.einsum("mij,mj->mi", root, normal_steps(len(columns), k, random))
-    level = steps - (steps.sum(axis=1) / total)[:, None] * ones
-    volume = np.repeat(1.0 / (np.sqrt(sizes) * lengths.prod(axis=1)), repeats) / max(1, len(columns))
-    head = (
+    steps = np.einsum("mji,mj->mi", W, normal_steps(len(columns), k, random))
+    level = steps - steps.sum(axis=1, keepdims=True) * falls
+    more = (
         math.factorial(k) * (2 * math.pi) ** (k / 2) * volume,
-        math.factorial(k - 1) * (2 * math.pi) ** ((k - 1) / 2) * volume / np.sqrt(total),
-        1.0 / total,
+        math.factorial(k - 1) * (2 * math.pi) ** ((k - 1) / 2) * volume * np.sqrt(slack),
         steps.sum(axis=1),
+        steps,
+        level,
+        np.square(W).sum(axis=1),
     )
-    return columns, np.column_stack([*head, ones, steps, level, inverse.reshape(len(columns), k * k)]), repeats
+    return columns, numbers, np.column_stack(more), repeats
 
 
 def bytes_of_table(counts: Sequence[int]) -> int:
     """Return the memory of the table of classes of these sizes."""
     sets, share = sets_of_classes(counts), models_of_a_set(counts)
     return sum(
-        8 * (HEAD + len(one) * (len(one) + 4)) * max(LEAST_STEPS, min(share, math.prod(counts[c] for c in one)))
+        8
+        * (count_of_numbers(len(one)) + STEPS + 4 * len(one))
+        * max(LEAST_STEPS, min(share, math.prod(counts[c] for c in one)))
         for one in sets
     )
 
 
-def models_in_all(counts: Sequence[int]) -> int:
-    """Return how many models classes of these sizes make."""
-    return sum(math.prod(counts[c] for c in one) for one in sets_of_classes(counts))
-
-
 def models_of_a_set(counts: Sequence[int]) -> int:
     """Return how many models of a set are averaged at most."""
-    is_all = models_in_all(counts) <= MOST_MODELS
+    is_all = sum(counts_of_models(counts, MOST_SPECTRA)) <= MOST_MODELS
     return MOST_MODELS if is_all else max(LEAST_STEPS, DRAWN_MODELS // len(sets_of_classes(counts)))
 
 
@@ -155,25 +161,22 @@ def tabulate(E: np.ndarray, kinds: np.ndarray, shade: bool, seed: int = 0) -> Mo
     members = [np.flatnonzero(kinds == c) for c in range(int(kinds.max()) + 1)]
     counts = [len(one) for one in members]
     sets, most, G = sets_of_classes(counts), models_of_a_set(counts), E.T @ E
-    made = [numbers_of_models(G, chosen_spectra([members[c] for c in one], most, random), random) for one in sets]
+    made = [with_steps(G, chosen_spectra([members[c] for c in one], most, random), random) for one in sets]
     there = [i for i, (columns, *_) in enumerate(made) if len(columns)]
     if not there:
         raise LibraryError("`average`: all spectra are zero")
     sets, made = [sets[i] for i in there], [made[i] for i in there]
-    sizes = np.array([len(one) for one in sets])
-    classes = np.zeros((len(sets), sizes.max()), np.int64)
+    classes = np.zeros((len(sets), max(map(len, sets))), np.int64)
     for row, one in zip(classes, sets):
         row[: len(one)] = one
-    ends = [np.cumsum([0, *(x.size for x in parts)]) for parts in list(zip(*made))[:2]]
-    return ModelTable(
-        sizes,
-        np.cumsum([0, *(len(columns) for columns, *_ in made)]),
-        np.array([repeats for *_, repeats in made]),
-        ends[1][:-1],
-        ends[0][:-1],
+    columns, numbers, more, repeats = zip(*made)
+    values: Any = (
+        *table_of_models(list(zip(columns, numbers))),
+        np.concatenate([values.ravel() for values in more]),
+        np.cumsum([0, *(values.size for values in more)])[:-1],
+        np.array(repeats),
         classes,
-        np.concatenate([numbers.ravel() for _, numbers, _ in made]),
-        np.concatenate([columns.ravel() for columns, *_ in made]),
         shade,
-        ENOUGH_MODELS if sum(len(columns) for columns, *_ in made) > MANY_MODELS else math.inf,
+        ENOUGH_MODELS if sum(map(len, columns)) > MANY_MODELS else math.inf,
     )
+    return ModelTable(*values)

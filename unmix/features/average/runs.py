@@ -37,9 +37,9 @@ class Averaged(Part):
 def made(given: Any) -> Any:
     """Return the map of a run."""
     if given.options.average == "plain":
-        from .draws import plain_average
+        from .draws import PlainAverage
 
-        return plain_average(given)
+        return PlainAverage(given)
     from .likely import LikelyAverage
 
     return LikelyAverage(given)

@@ -4,12 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import MethodError
 from ...methods import EXACT
 from ...settings import for_a_feature, setting
 
-# Most draws of spectra and noise: 10 000 give a standard deviation to 1 %.
-MOST_DRAWS = 10_000
 # Methods whose abundances have a volume, over which a model's evidence is.
 AVERAGED = ("fcls", "pcls")
 
@@ -44,6 +41,7 @@ class AverageSettings:
         group="Outputs",
         kind="whole",
         least=2,
+        most=10_000,  # which give a standard deviation to 1 %
         before="count",
         needs=("average plain",),
     )
@@ -84,10 +82,6 @@ class DrawChoice:
     spectra: int | None
     seed: int
     has_noise: bool
-
-    def __post_init__(self) -> None:
-        if self.draws > MOST_DRAWS:
-            raise MethodError(f"`draws` {self.draws}: must be at most {MOST_DRAWS}")
 
     @classmethod
     def of(cls, options: Any) -> "DrawChoice":

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...compiled.jit import WIDE, Width, compiled, inlined
-from .models import HEAD, SLACK, STEP_SUM, WITH_SHADE, WITHOUT_SHADE
+from ...solvers.pixels.mesma.optimum import by_size, constraint_function, optimum_function
+from ...solvers.pixels.mesma.tables import FALLS, SLACK
+from .models import STEP_SUM, STEPS, WITH_SHADE, WITHOUT_SHADE
 
 # Models that are less likely than the best by more than exp of minus this add nothing.
 UNLIKELY = 60.0
@@ -26,7 +28,6 @@ class AverageWork(NamedTuple):
 
     F: Any  # (p, w) products of spectra and pixel
     a: Any  # (k, w) the optimum of a model
-    x: Any  # (k, w) without shade
     sums: Any  # (2 (SUMS + 2 k), w) of a set
     totals: Any  # (SUMS + 2 C, w) of all sets, as sums of a set, with those of classes in place of fractions
     evidence: Any  # (2 S, w) of each set, with and without shade, before the prior
@@ -35,8 +36,7 @@ class AverageWork(NamedTuple):
 def work_shapes(p: int, classes: int, sizes: Sequence[int], width: int) -> tuple[tuple[int, int], ...]:
     """Return the shapes of `AverageWork`."""
     k = max(sizes)
-    rows = p, k, k, 2 * (SUMS + 2 * k), SUMS + 2 * classes, 2 * len(sizes)
-    return tuple((n, width) for n in rows)
+    return tuple((n, width) for n in (p, k, 2 * (SUMS + 2 * k), SUMS + 2 * classes, 2 * len(sizes)))
 
 
 def exponential(ops: Width) -> Any:
@@ -54,51 +54,25 @@ def exponential(ops: Width) -> Any:
 
 
 @functools.cache
-def optimum_function(ops: Width, size: int) -> Any:
-    """Return ``optimum``, which writes a model's unconstrained fractions, and returns their sum and |y|² less χ²."""
-    load, store, broadcast, fma = ops.load, ops.store, ops.broadcast, ops.fma
-
-    @inlined
-    def optimum(table, work, at, place, n):
-        k = size if size > 0 else n
-        total, saved, inverse = broadcast(0.0), broadcast(0.0), at + HEAD + 3 * k
-        for i in range(k):
-            value = broadcast(0.0)
-            for j in range(k):
-                entry = broadcast(table.numbers[inverse + i * k + j])
-                value = fma(entry, load(work.F, table.spectra[place + j]), value)
-            store(work.a, i, value)
-            total = total + value
-            saved = fma(value, load(work.F, table.spectra[place + i]), saved)
-        return total, saved
-
-    return optimum
-
-
-@functools.cache
 def least_function(ops: Width, size: int) -> Any:
     """Return ``least``, which returns the least χ² of the mixtures of set s and their model, unless ``best`` is less."""
-    load, select, broadcast, fma, optimum = ops.load, ops.select, ops.broadcast, ops.fma, optimum_function(ops, size)
-    any_lane = ops.any_lane
+    select, broadcast, any_lane = ops.select, ops.broadcast, ops.any_lane
+    optimum, constrain = optimum_function(ops, size), constraint_function(ops, size)
 
     @compiled
     def least(table, work, s, square, best, which):
         k = size if size > 0 else table.sizes[s]
-        stride, at, place = HEAD + k * (k + 3), table.numbers_at[s], table.spectra_at[s]
+        at, place, stride = table.numbers_at[s], table.spectra_at[s], table.stride[s]
         for m in range(table.begin[s], table.begin[s + 1]):
-            total, saved = optimum(table, work, at, place, k)
-            over = total - 1.0
-            if table.shade:
-                over = select(over > 0.0, over, broadcast(0.0))
-            shift = over * table.numbers[at + SLACK]
-            error = fma(over, shift, square - saved)
+            total, saved = optimum(table, work.F, work.a, at, place, k)
+            error, over = square - saved, total - 1.0
             if any_lane(error < best):
-                lowest = broadcast(0.0)
-                for i in range(k):
-                    value = load(work.a, i) - shift * table.numbers[at + HEAD + i]
-                    lowest = select(value < lowest, value, lowest)
-                is_better = (lowest >= 0.0) & (error < best)
-                best, which = select(is_better, error, best), select(is_better, broadcast(float(m)), which)
+                if table.shade:
+                    over = select(over > 0.0, over, broadcast(0.0))
+                lowest, more = constrain(table, work.a, at, k, over)
+                error = select(lowest >= 0.0, error + more, broadcast(np.inf))
+                which = select(error < best, broadcast(float(m)), which)
+                best = select(error < best, error, best)
             at, place = at + stride, place + k
         return select(best > 0.0, best, broadcast(0.0)), which
 
@@ -107,48 +81,44 @@ def least_function(ops: Width, size: int) -> Any:
 
 @functools.cache
 def adding_function(ops: Width, size: int) -> Any:
-    """Return ``add``, which adds a model's two samples, with or without shade, to ``sums`` from row ``first`` on."""
+    """Return ``add``, which adds the two samples of a model with optimum ``work.a`` to ``sums`` from row ``first`` on."""
     load, store, select, broadcast, fma = ops.load, ops.store, ops.select, ops.broadcast, ops.fma
     any_lane, exp_of_minus = ops.any_lane, exponential(ops)
 
     @inlined
-    def add(table, work, at, n, first, excess, limit, total, shift, sigma, shaded):
+    def add(table, work, at, head, n, first, excess, limit, total, sigma, shaded):
         k = size if size > 0 else n
-        ones, step = at + HEAD, at + HEAD + (k if shaded else 2 * k)
+        step, variances = head + STEPS + (0 if shaded else k), head + STEPS + 2 * k
         low, high = broadcast(0.0), broadcast(0.0)  # the least fraction, forwards and backwards
         for i in range(k):
-            value, change = load(work.a, i), sigma * table.numbers[step + i]
-            if not shaded:
-                value = fma(shift, broadcast(-table.numbers[ones + i]), value)
-                store(work.x, i, value)
+            value, change = load(work.a, i), sigma * table.more[step + i]
             forwards, backwards = value + change, value - change
             low = select(forwards < low, forwards, low)
             high = select(backwards < high, backwards, high)
         likely = excess < limit
         is_low, is_high = (low >= 0.0) & likely, (high >= 0.0) & likely
-        moved = sigma * table.numbers[at + STEP_SUM]
+        moved = sigma * table.more[head + STEP_SUM]
         if shaded:
             is_low, is_high = is_low & (total + moved <= 1.0), is_high & (total - moved <= 1.0)
         is_any = is_low | is_high
         if any_lane(is_any):
             # Where neither sample is cut off, the optimum stands for both, and the normal distribution for their spread.
-            is_whole, none, inverse = is_low & is_high, broadcast(0.0), at + HEAD + 3 * k
+            is_whole, none = is_low & is_high, broadcast(0.0)
             way = select(is_whole, none, select(is_low, sigma, none - sigma))
             spread = select(is_whole, sigma * sigma, none)
-            weight = exp_of_minus(excess + UNLIKELY) * table.numbers[at + (WITH_SHADE if shaded else WITHOUT_SHADE)]
+            weight = exp_of_minus(excess + UNLIKELY) * table.more[head + (WITH_SHADE if shaded else WITHOUT_SHADE)]
             weight = select(is_any, weight, none) * select(is_whole, broadcast(1.0), broadcast(0.5))
             store(work.sums, first + EVIDENCE, load(work.sums, first + EVIDENCE) + weight)
             store(work.sums, first + SQUARES, fma(weight, weight, load(work.sums, first + SQUARES)))
             if shaded:
-                value = fma(way, broadcast(table.numbers[at + STEP_SUM]), total)
+                value = fma(way, broadcast(table.more[head + STEP_SUM]), total)
                 square = fma(value, value, spread * (1.0 / table.numbers[at + SLACK]))
                 store(work.sums, first + TOTAL, fma(weight, value, load(work.sums, first + TOTAL)))
                 store(work.sums, first + TOTAL_SQUARE, fma(weight, square, load(work.sums, first + TOTAL_SQUARE)))
             for i in range(k):
-                value, variance = load(work.a if shaded else work.x, i), table.numbers[inverse + i * (k + 1)]
+                value, variance = fma(way, broadcast(table.more[step + i]), load(work.a, i)), table.more[variances + i]
                 if not shaded:
-                    variance -= table.numbers[ones + i] ** 2 * table.numbers[at + SLACK]
-                value = fma(way, broadcast(table.numbers[step + i]), value)
+                    variance -= table.numbers[at + FALLS + i] ** 2 / table.numbers[at + SLACK]
                 square = fma(value, value, spread * variance)
                 row = first + SUMS + 2 * i
                 store(work.sums, row, fma(weight, value, load(work.sums, row)))
@@ -160,20 +130,16 @@ def adding_function(ops: Width, size: int) -> Any:
 @functools.cache
 def set_function(ops: Width, size: int) -> Any:
     """Return ``add_set``, which sums all models of set s; ``scale`` is 1/2σ², ``square`` |y|², ``best`` its least χ²."""
-    load, store, select, broadcast, fma, any_lane = (
-        ops.load,
-        ops.store,
-        ops.select,
-        ops.broadcast,
-        ops.fma,
-        ops.any_lane,
+    load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
+    fma, any_lane = ops.fma, ops.any_lane
+    optimum, constrain, add = (
+        function(ops, size) for function in (optimum_function, constraint_function, adding_function)
     )
-    optimum, add = optimum_function(ops, size), adding_function(ops, size)
 
     @compiled
     def add_set(table, work, s, square, sigma, scale, best):
         k = size if size > 0 else table.sizes[s]
-        rows, stride = SUMS + 2 * k, HEAD + k * (k + 3)
+        rows, stride, more_stride, head = SUMS + 2 * k, table.stride[s], STEPS + 3 * k, table.more_at[s]
         for row in range(2 * rows):
             store(work.sums, row, broadcast(0.0))
         at, place, count = table.numbers_at[s], table.spectra_at[s], table.begin[s + 1] - table.begin[s]
@@ -187,18 +153,17 @@ def set_function(ops: Width, size: int) -> Any:
                 limit = select(ends, broadcast(SETTLED), limit)
                 if not any_lane(limit > 0.0):
                     break
-            total, saved = optimum(table, work, at, place, k)
+            total, saved = optimum(table, work.F, work.a, at, place, k)
             # Counted from the best; the optimum of a model that is cut off may be better.
             excess = (square - saved - best) * scale
             if any_lane(excess < limit):
-                over = total - 1.0
-                shift = over * table.numbers[at + SLACK]
                 if table.shade:
-                    add(table, work, at, k, 0, excess, limit, total, broadcast(0.0), sigma, True)
-                excess = fma(over * shift, scale, excess)
+                    add(table, work, at, head, k, 0, excess, limit, total, sigma, True)
+                _, more = constrain(table, work.a, at, k, total - 1.0)
+                excess = fma(more, scale, excess)
                 if any_lane(excess < limit):
-                    add(table, work, at, k, rows, excess, limit, broadcast(1.0), shift, sigma, False)
-            at, place = at + stride, place + k
+                    add(table, work, at, head, k, rows, excess, limit, broadcast(1.0), sigma, False)
+            at, place, head = at + stride, place + k, head + more_stride
         return float(count) / seen
 
     return add_set
@@ -210,24 +175,13 @@ def pixel_function(ops: Width) -> Any:
     # The variance is the noise's or, where that is ``lacking`` times as much, the misfit of the best mixture, a band;
     # and ``alike`` times as much, where misfits are alike in bands.
     load, store, select, broadcast, root = ops.load, ops.store, ops.select, ops.broadcast, ops.root
-    # The loops over a model's spectra are unrolled for the sizes that there are most models of.
-    (least_1, add_1), (least_2, add_2), (least_3, add_3), (least_any, add_any) = (
-        (least_function(ops, size), set_function(ops, size)) for size in (1, 2, 3, 0)
-    )
+    least, add_set = by_size(least_function, ops), by_size(set_function, ops)
 
     @compiled
     def average(table, work, prior, square, noise, bands):
         best, which = square if table.shade else broadcast(1e300), broadcast(-1.0)
         for s in range(table.sizes.shape[0]):
-            k = table.sizes[s]
-            if k == 1:
-                best, which = least_1(table, work, s, square, best, which)
-            elif k == 2:
-                best, which = least_2(table, work, s, square, best, which)
-            elif k == 3:
-                best, which = least_3(table, work, s, square, best, which)
-            else:
-                best, which = least_any(table, work, s, square, best, which)
+            best, which = least(table.sizes[s], table, work, s, square, best, which)
         (variance, lacking, alike), misfit = noise, best * (1.0 / bands)
         both = select(misfit > variance * lacking, misfit, broadcast(variance)) * alike
         both = both + square * ROUNDED_SHARE + LEAST_VARIANCE
@@ -236,14 +190,7 @@ def pixel_function(ops: Width) -> Any:
             store(work.totals, row, broadcast(0.0))
         for s in range(table.sizes.shape[0]):
             k = table.sizes[s]
-            if k == 1:
-                share = add_1(table, work, s, square, sigma, scale, best)
-            elif k == 2:
-                share = add_2(table, work, s, square, sigma, scale, best)
-            elif k == 3:
-                share = add_3(table, work, s, square, sigma, scale, best)
-            else:
-                share = add_any(table, work, s, square, sigma, scale, best)
+            share = add_set(k, table, work, s, square, sigma, scale, best)
             volume = share  # times σ for each dimension
             for _ in range(k - 1):
                 volume = volume * sigma

@@ -41,7 +41,7 @@ def new_work(plan: Plan, solver: str, in_scene: bool = True) -> Any:
     if solver == "mesma":
         from .mesma.search import Best, best_shapes
 
-        return Best(*(np.empty(shape, kind) for shape, kind in best_shapes(p, WIDE.width, L)))
+        return Best(*(np.empty(shape, kind) for shape, kind in best_shapes(plan.models.most, WIDE.width)))
     if solver == "working_set":
         return new_working_set(p, WIDE.width)
     if solver not in SEARCH:

@@ -10,9 +10,11 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import float64
 
 from ...compiled.cuda import cuda, cuda_kernel, multiprocessors, on_gpu, to_gpu
 from ...compiled.jit import ONE
+from ...settings.models import MOST_SPECTRA
 from .gather import Stored
 from .mesma.search import Best, best_shapes
 from .scalar import Plan, Work
@@ -101,19 +103,15 @@ def best_of_thread(best, t, n):
         best.error[:, t : t + 1],
         best.second[:, t : t + 1],
         best.limit[:, t : t + 1],
-        best.spectra[:, :, t : t + 1],
-        best.abundances[:, :, t : t + 1],
         best.summed[:, t : t + 1],
-        best.u[:, t : t + 1],
-        best.less[:, t : t + 1],
+        best.spectra[:, :, t : t + 1],
+        best.place[:, t : t + 1],
+        best.abundances[:, :, t : t + 1],
+        cuda.local.array((MOST_SPECTRA, 1), float64),
         best.square[:, t : t + 1],
-        best.most[:, t : t + 1],
-        best.next_most[:, t : t + 1],
-        best.which[:, t : t + 1],
-        best.needed[:, t : t + 1],
-        best.x[:, t : t + 1],
+        best.found[:, t : t + 1],
+        best.over[:, t : t + 1],
         best.duals[:, t : t + 1],
-        best.pixels[:, t : t + 1],
     )
 
 
@@ -202,20 +200,13 @@ class ModelsSolver(GeneralSolver):
     MOST_THREADS = 1024
 
     @staticmethod
-    def shapes(problem: Any, threads: int) -> list[tuple[tuple[int, ...], Any]]:
-        """Return shapes and types of the scratch."""
-        return list(best_shapes(problem.E.shape[1], threads, len(problem.models.spectra)))
-
-    @staticmethod
     def new_scratch(problem: Any, threads: int) -> Any:
         """Allocate the scratch of all threads."""
-        shapes = ModelsSolver.shapes(problem, threads)
-        return Best(*(cuda.device_array(shape, kind) for shape, kind in shapes))
+        return Best(*(cuda.device_array(shape, kind) for shape, kind in best_shapes(problem.models.most, threads)))
 
     @classmethod
     def scratch_bytes(cls, problem: Any, pixels: int) -> int:
         """Return the bytes of GPU memory needed beside the blocks."""
-        L, p = problem.E.shape
-        best = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in cls.shapes(problem, 1))
+        best = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in best_shapes(problem.models.most, 1))
         tables = sum(values.nbytes for values in problem.models if isinstance(values, np.ndarray))
-        return cls.threads(pixels) * (best + tile_bytes(L, p, "mesma")) + tables
+        return cls.threads(pixels) * (best + tile_bytes(*problem.E.shape, "mesma")) + tables

@@ -1,10 +1,9 @@
 """MESMA: the best of all models with at most one spectrum of each class, for one pixel, and the proof of the choice.
 
-A model is one, two or three spectra of as many classes; shade takes up the rest. Bands are touched once a pixel, not
-once a model: with ``u_j = e_jᵀy / |e_j|`` and tables that all pixels share, the squared error of a model of three is
-the error of its first two less ``t²``, ``t = α ũ − β t_j``: three multiplications and additions. The tables are
-Gram-Schmidt's coefficients of the spectra at unit length. A model's abundances are computed only where its error is
-less than the second best model's so far.
+A model is some spectra of as many classes; shade takes up the rest. Bands are touched once a pixel, not once a model:
+with the products ``f = Eᵀy`` of a model's spectra and W, the inverse of the Cholesky factor of their Gram matrix, its
+squared error is ``|y|² − |W f|²``, and its abundances are ``Wᵀ W f``. These are computed only where its error is less
+than the second best model's so far.
 
 `MESMA` (Roberts et al. 1998) is least squares with limits that reject models. Under the limits ``exact``, a >= 0 and a
 sum of at most one, no search is needed either: the optimum of a model is the equality optimum of one of its faces (some

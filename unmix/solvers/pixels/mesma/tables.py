@@ -1,4 +1,4 @@
-"""The tables that all pixels share: Gram-Schmidt's coefficients of all models' spectra at unit length."""
+"""Tabulate models of a library: the inverse of the Cholesky factor of each model's Gram matrix, and its falls."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,29 +7,25 @@ import numpy as np
 
 # The squared sine of the angle between a spectrum and the span of a model's others below which the model is refused.
 TOO_ALIKE = 1e-8
-# Models of three spectra whose tables are held: 64 bytes each.
-MOST_MODELS = 10_000_000
-# Places in a model's row of `Models.triples`: 1/√g of the third spectrum; less its product with the second, over √g;
-# what t adds to the fraction of the first, the second and the third; 1/(1ᵀG⁻¹1); and by how much the fractions of the
-# first and the second fall where their sum is lowered by one (those of the three add up to one).
-ALPHA, BETA, FIRST, SECOND, THIRD, SLACK, FALL_1, FALL_2 = range(8)
-ROW = 8
+# Bytes of the tables of all models that are held; models that are tabulated at a time.
+MOST_BYTES, TOGETHER = 2**31, 1 << 18
+# A model of k spectra has 1/(1ᵀG⁻¹1), then by how much each fraction falls where their sum is lowered by one, then W by
+# rows, lower triangular, with G⁻¹ = WᵀW.
+SLACK, FALLS = 0, 1
 
 
 class Models(NamedTuple):
-    """Tables and limits that all pixels share; p spectra, ordered by class, float64 unless stated."""
+    """Tables and limits that all pixels share; numbers of models of one size follow each other; float64 unless stated."""
 
-    order: Any  # (p,) int64: the number of each in the library
-    begin: Any  # (classes + 1,) int64: the first of each class, and p
-    lengths: Any  # (p,)
-    weights: Any  # (p,) 1 / lengths
-    rho: Any  # (p, p) products of the spectra at unit length
-    scale: Any  # (p, p) 1/√(1 − ρ²), the second less the first, for classes in ascending order; 0 where refused
-    slack: Any  # (p, p) 1/(1ᵀG⁻¹1) of two
-    fall: Any  # (p, p) by how much the fraction of the second of two falls where the sum is lowered by one
-    place: Any  # (p, p) int64: where a pair's third ones begin in ``triples``, less the number of the first of them
-    triples: Any  # (ROW models of three, and a row of zeros,): a row each, see `ALPHA` to `FALL_2`
-    most: int  # spectra of a model: 1 to 3
+    sizes: Any  # (S,) int64: k, the spectra of a model
+    begin: Any  # (S + 1,) int64: the first model of each size
+    stride: Any  # (S,) int64: how many numbers a model has
+    numbers_at: Any  # (S,) int64: where its models' numbers begin
+    spectra_at: Any  # (S,) int64: where its models' spectra begin
+    numbers: Any
+    spectra: Any  # int64: k columns of the library, a model after the other
+    lengths: Any  # (p,) of the spectra
+    most: int  # spectra of a model
     fewest: int
     exact: bool  # a >= 0, sum of at most one; else the following reject
     lowest: float  # fraction
@@ -40,67 +36,82 @@ class Models(NamedTuple):
     fusion: float  # of the RMSE; below 0 for `search.NOISE_GAIN`
     against_kept: bool  # fusion compares with the last level that was kept, else with the preceding one
     bands: float
-    sets: Any  # (classes, classes, classes) uint8: 1 where the three classes make models; of fewer, the last repeats
     most_residual: float  # which `run` bands after each other may not reach; infinite for none
     run: int
-    spectra: Any  # (L, p) in the order of the tables, where there is such a limit; else (0, 0)
 
 
-def allowed_sets(names: Sequence[str], sets: Sequence[tuple[str, ...]]) -> np.ndarray:
-    """Return ``sets`` of `Models`; the classes of each come in the order of ``names``."""
-    allowed = np.zeros((len(names),) * 3, np.uint8)
-    for one in sets:
-        numbers = [names.index(name) for name in one]
-        allowed[tuple(numbers + numbers[-1:] * (3 - len(numbers)))] = 1
-    return allowed
+def count_of_numbers(k: int) -> int:
+    """Return how many numbers a model of k spectra has."""
+    return 1 + k + k * (k + 1) // 2
 
 
-def tables(unit_gram: np.ndarray, lengths: np.ndarray, kinds: Any, names: Sequence[str], most: int) -> tuple[Any, ...]:
-    """Return the tables of `Models`, from ``order`` to ``triples``, for spectra of these lengths (p,) and classes."""
-    # unit_gram (p, p) is of spectra at unit length; `names` are the classes in the order that settles ties.
-    number = np.array([names.index(kind) for kind in kinds])
+def bytes_of_models(counts: Sequence[int]) -> int:
+    """Return the memory of so many models of each size, from 1 on."""
+    return sum(8 * count * (count_of_numbers(k) + k) for k, count in enumerate(counts, 1))
+
+
+def factors_of_models(G: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return W (M, k, k) and, for each spectrum, the squared sine of its angle with those before, of models (M, k)."""
+    lengths = np.sqrt(np.diag(G))[columns]
+    lengths = np.where(lengths > 0, lengths, 1.0)
+    unit = G[columns[:, :, None], columns[:, None, :]] / lengths[:, :, None] / lengths[:, None, :]
+    W, sines = np.zeros_like(unit), np.empty(columns.shape)
+    for i in range(columns.shape[1]):
+        along = np.einsum("mjl,ml->mj", W[:, :i], unit[:, i])
+        sines[:, i] = unit[:, i, i] - np.square(along).sum(axis=1)
+        W[:, i] = -np.einsum("mj,mjl->ml", along, W[:, :i])
+        W[:, i, i] += 1.0
+        W[:, i] /= np.sqrt(np.maximum(sines[:, i], TOO_ALIKE))[:, None]
+    return W / lengths[:, None, :], sines
+
+
+def numbers_of_factors(W: np.ndarray) -> np.ndarray:
+    """Return the numbers (M, n) of models with W (M, k, k)."""
+    ones = np.einsum("mij,mi->mj", W, W.sum(axis=2))  # G⁻¹1
+    total, (i, j) = ones.sum(axis=1, keepdims=True), np.tril_indices(W.shape[1])
+    return np.hstack([1.0 / total, ones / total, W[:, i, j]])
+
+
+def table_of_models(made: Sequence[tuple[np.ndarray, np.ndarray]]) -> Any:
+    """Return the fields of `Models` up to ``spectra``, of spectra (M, k) and numbers (M, n) of the models of each size."""
+    begin, spectra_at, numbers_at = (
+        np.cumsum([0, *sizes])
+        for sizes in (
+            [len(columns) for columns, _ in made],
+            [columns.size for columns, _ in made],
+            [numbers.size for _, numbers in made],
+        )
+    )
+    sizes, stride = (np.array([values.shape[1] for values in parts]) for parts in zip(*made))
+    spectra, numbers = (np.concatenate([values.ravel() for values in parts]) for parts in zip(*made))
+    return sizes, begin, stride, numbers_at[:-1], spectra_at[:-1], numbers, spectra
+
+
+def all_models(number: np.ndarray, k: int, sets: set[tuple[int, ...]] | None) -> np.ndarray:
+    """Return the models (M, k) of spectra whose classes have these numbers (p,): by class sets, then in their order."""
+    if sets is not None:
+        members = [np.flatnonzero(number == c) for c in range(int(number.max()) + 1)]
+        grids = [np.meshgrid(*(members[c] for c in one), indexing="ij") for one in sorted(sets) if len(one) == k]
+        return np.concatenate([np.empty((0, k), np.int64), *(np.stack(one, axis=-1).reshape(-1, k) for one in grids)])
     order = np.argsort(number, kind="stable")
-    begin = np.searchsorted(number[order], np.arange(len(names) + 1))
-    rho = np.ascontiguousarray(unit_gram[np.ix_(order, order)])
-    p = len(order)
-    left = 1.0 - rho * rho
-    scale = np.where(left > TOO_ALIKE, 1.0 / np.sqrt(np.maximum(left, TOO_ALIKE)), 0.0)
-    v = 1.0 / lengths[order]  # the vector of ones, for spectra at unit length
-    along = (v - rho * v[:, None]) * scale  # its second Gram-Schmidt coefficient
-    slack = 1.0 / (np.square(v)[:, None] + np.square(along))
-    fall = slack * along * scale * v
-    place = np.zeros((p, p), np.int64)
-    parts: list[np.ndarray] = []
-    size = 0
-    after = begin[number[order] + 1]  # the first spectrum of the next class
-    for i in range(p if most > 2 else 0):
-        for j in range(after[i], p if after[i] < p else 0):
-            m = np.arange(after[j], p)
-            if not len(m):
-                continue
-            across = (rho[j, m] - rho[i, j] * rho[i, m]) * scale[i, j]
-            rest = 1.0 - rho[i, m] ** 2 - across**2
-            good = (rest > TOO_ALIKE) & (scale[i, j] > 0)
-            alpha = np.where(good, 1.0 / np.sqrt(np.maximum(rest, TOO_ALIKE)), 0.0)
-            beta = across * alpha
-            last = alpha * (v[m] - rho[i, m] * v[i]) - beta * along[i, j]
-            second = scale[i, j] * beta
-            of_three = 1.0 / (v[i] ** 2 + along[i, j] ** 2 + last**2)
-            w_m = alpha * last
-            w_j = (along[i, j] - beta * last) * scale[i, j]
-            w_i = v[i] - rho[i, j] * w_j - rho[i, m] * w_m
-            columns = (
-                alpha,
-                -beta,
-                (rho[i, j] * second - rho[i, m] * alpha) * v[i],
-                -second * v[j],
-                alpha * v[m],
-                of_three,
-                of_three * w_i * v[i],
-                of_three * w_j * v[j],
-            )
-            parts.append(np.stack(columns, axis=1))
-            place[i, j] = size - m[0]
-            size += len(m)
-    triples = np.concatenate([*parts, np.zeros((1, ROW))]).ravel()
-    return order.astype(np.int64), begin.astype(np.int64), lengths[order], v, rho, scale, slack, fall, place, triples
+    number = number[order]
+    later = np.searchsorted(number, number, side="right")  # the first spectrum of a later class
+    models = np.arange(len(order))[:, None]
+    for _ in range(k - 1):
+        first = later[models[:, -1]]
+        end = np.cumsum(len(order) - first)
+        last = np.arange(end[-1] if len(end) else 0) - np.repeat(end - len(order), len(order) - first)
+        models = np.column_stack([np.repeat(models, len(order) - first, axis=0), last])
+    return order[models[np.lexsort(number[models].T[::-1])]]
+
+
+def tabulated(G: np.ndarray, models: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return spectra and numbers of those models (M, k) whose spectra are not too alike, for a Gram matrix (p, p)."""
+    made = []
+    for first in range(0, max(len(models), 1), TOGETHER):
+        columns = models[first : first + TOGETHER]
+        W, sines = factors_of_models(G, columns)
+        good = (sines > TOO_ALIKE).all(axis=1)
+        made.append((columns[good], numbers_of_factors(W[good])))
+    columns, numbers = (np.concatenate(parts) for parts in zip(*made))
+    return columns, numbers
