@@ -1,4 +1,4 @@
-"""`unmix compare`: compare two runs, or a run and a truth."""
+"""`unmix compare`: compare two runs, or runs and a truth."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,14 +6,20 @@ from typing import Any
 
 import click
 
+from unmix.errors import MethodError
 from unmix.settings.maps import MAPS
 
 from . import options
 
 
 @click.command("compare")
-@click.argument("a", type=options.Local())
-@click.argument("b", type=options.Local())
+@click.argument("maps", metavar="A B | A...", nargs=-1, required=True, type=options.Local())
+@options.value(
+    "--truth",
+    "Compare any number of maps with this one, and print a row for each: RMSE, spectral angle, SRE, seconds.",
+    type=options.Local(),
+    metavar="B",
+)
 @options.value(
     "--map kind",
     "Maps to compare.  [default: that of the file named, else abundance, or fraction if a run has none]",
@@ -58,20 +64,14 @@ from . import options
 @options.overwrite_page
 @options.as_json
 def command(
-    a: Path,
-    b: Path,
+    maps: tuple[Path, ...],
+    truth: Path | None,
     kind: str | None,
-    by: str | None,
-    mask: str | None,
-    nodata: float | None,
-    scale: float,
-    offset: float,
     threshold: float | None,
-    legend: Path | None,
-    dataset: str | None,
     out: Path | None,
     overwrite: bool,
     as_json: bool,
+    **given: Any,
 ) -> int:
     """Compare the abundances of two runs, or of a run and a truth: RMSE, R² and largest difference of each endmember,
     and where.
@@ -89,25 +89,45 @@ def command(
     """
     from unmix import compare
 
-    found = compare(
-        a,
-        b,
-        kind,
-        by=by,
-        mask=mask,
-        nodata=nodata,
-        scale=scale,
-        offset=offset,
-        out=out,
-        overwrite=overwrite,
-        threshold=threshold,
-        legend=legend,
-        dataset=dataset,
-    )
+    if truth is not None:
+        if out is not None or threshold is not None:
+            raise MethodError("`truth` gives a table; `out` and `threshold` are for two maps")
+        table = [
+            {"map": str(one), **compare(one, truth, kind, **given), "seconds": seconds_of_map(one)} for one in maps
+        ]
+        options.show({"truth": str(truth), "maps": table}, as_json, options.aligned(list(rows_of_maps(table)), 1))
+        return 0
+    if len(maps) != 2:
+        raise MethodError(f"{len(maps)} maps: two are compared, or any number with `truth`")
+    found = compare(*maps, kind, out=out, overwrite=overwrite, threshold=threshold, **given)
     options.show(
         found, as_json, [*lines_of(found), *changes_in(found, threshold), *([] if out is None else [str(out)])]
     )
     return 0
+
+
+def seconds_of_map(path: Path) -> float | None:
+    """Return how long the run of a map took; None for a map of no run."""
+    from unmix.runs.files.finished import FinishedRun
+    from unmix.runs.record.fit import seconds_of
+
+    run = FinishedRun.of_source(path)
+    return None if run is None else seconds_of(run.report)
+
+
+def rows_of_maps(table: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Yield the heading and a row for each map that was compared with a truth."""
+    yield "map", "pixels", "RMSE", "angle", "SRE", "seconds"
+    for row in table:
+        angles = [pair["angle"] for pair in row["pairs"] if pair["angle"] is not None]
+        numbers = (
+            (row["rmse"], "{:.4f}"),
+            (sum(angles) / len(angles) if angles else None, "{:.2f}°"),
+            (row["sre"], "{:.1f} dB"),
+            (row["seconds"], "{:.1f}"),
+        )
+        words = ("–" if value is None else form.format(value) for value, form in numbers)
+        yield row["map"], str(row["pixels"]["compared"]), *words
 
 
 def changes_in(found: dict[str, Any], threshold: float | None) -> Iterator[str]:

@@ -72,12 +72,26 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> Recor
     made_by = "mesma" if options.get("method") == "mesma" else "run"
     if made_by != command:
         raise MethodError(f"{path}: is the record of unmix {made_by}")
+    take_copy_of_library(options, path)
     for name in ("mask", "mask_out", "extract_mask", "noise"):
         if options.get(name) not in (None, "auto", "none") and "{" not in str(options[name]):
             log.warning(f"{path}: --{name.replace('_', '-')} is of that run's scene: {options[name]}")
     if command == "mesma":  # which has neither option
         options.pop("method"), options.pop("by", None)
     return options
+
+
+def take_copy_of_library(options: Recorded, path: Path) -> None:
+    """Replace a library that is gone by the spectra that the run wrote beside its record, which are as it used them."""
+    given, copy = options.get("endmembers"), path.with_name(f"{path.name.removesuffix('run.json')}endmembers.csv")
+    if not given or leads_elsewhere(given) or Path(given).exists() or not copy.exists():
+        return
+    for name in ("select", "complete", "library_scale", "across_gaps"):
+        options.pop(name, None)
+    if ":" in str(options.get("classes", "")):
+        options["classes"] = "class"
+    options["endmembers"] = str(copy)
+    log.warning(f"{path}: {given} is gone; {copy} has its spectra as they were used")
 
 
 def show_recorded(context: click.Context) -> None:

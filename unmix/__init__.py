@@ -107,7 +107,6 @@ _attach()
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
     if name in _LAZY:
-        _attach()  # other packages may have been imported after this one
         return getattr(importlib.import_module(_LAZY[name], __name__), name)
     raise AttributeError(f"module 'unmix' has no attribute '{name}'")
 

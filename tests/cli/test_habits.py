@@ -135,6 +135,20 @@ def test_a_record_repeats_its_run(tmp_path, scene, monkeypatch):
     assert unmix.run("../s.hdr", **one["options"], out_dir="three")["digests"] == one["digests"]
 
 
+@pytest.mark.parametrize("method", ["fcls", "mesma"])
+def test_a_record_finds_the_copy_of_its_library(tmp_path, scene, method):
+    """Spectra that were chosen, divided and in classes by another file are in the copy as they were used."""
+    write_csv(tmp_path / "gone.csv", 100 * np.tile(load(tmp_path / "e.csv").matrix, 2), names=[*"abcdef"])
+    (tmp_path / "kinds.csv").write_text("name,kind\n" + "".join(f"{name},{name < 'b'}\n" for name in "abcdef"))
+    options = ["-e", "gone.csv", "--select", "a,b,c", "--library-scale", "100", "--classes", "kinds.csv:kind"]
+    made_by, words = ("mesma", []) if method == "mesma" else ("run", ["--method", method])
+    command(made_by, "s.hdr", *options, *words, "-o", "one", cwd=tmp_path)
+    (tmp_path / "gone.csv").unlink()
+    _, err = command(made_by, "s.hdr", "--config", "one/s_run.json", "-o", "two", cwd=tmp_path)
+    one, two = record(tmp_path / "one"), record(tmp_path / "two")
+    assert one["digests"] == two["digests"] and "gone.csv is gone; one/s_endmembers.csv has its spectra" in err
+
+
 def test_names_in_a_file_are_those_of_the_options(tmp_path, scene, monkeypatch):
     """Also with a mark at the head of the file, as editors on Windows write; variables that mean something else do nothing."""
     monkeypatch.setenv("UNMIX_VERSION", "1.2.3")

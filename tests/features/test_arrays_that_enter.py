@@ -30,7 +30,17 @@ def test_masked_pixels_are_not_solved(method):
     found, expected = unmix.solve(MASKED, E, method=method), unmix.solve(PLAIN, E, method=method)
     assert found.valid.tolist() == [True, False, True, True, False, True]
     same((found.abundances, found.valid, found.kappa), (expected.abundances, expected.valid, expected.kappa))
-    assert (found.abundances[[1, 4]] == -9999).all()
+    assert np.isnan(found.abundances[[1, 4]]).all()
+
+
+def test_an_answer_is_shown_in_a_few_lines():
+    lines = repr(found := unmix.solve(MASKED, E)).splitlines()
+    assert lines[0] == "Solution" and lines[-1].split(maxsplit=1) == ["valid", "(6,) bool, 4 of 6 true"]
+    assert lines[1].split()[:4] == ["abundances", "(6,", "3)", "float64,"] and lines[1].endswith("6 not finite")
+    assert found._repr_html_() == f"<pre>{found!r}</pre>" and found.steps[1] == -1
+    assert "2 spectra of 3 bands from e.csv: a, b" in repr(
+        unmix.Endmembers(("a", "b"), np.ones((3, 2)), None, source="e.csv")
+    )
 
 
 @pytest.mark.parametrize("dtype", ["i2", "u1", "i4", "f4", "f8"])
@@ -55,7 +65,7 @@ def test_other_functions():
     same((found.rows, found.losses), (whole.rows, whole.losses))
     image = unmix.spatial(MASKED.reshape(2, 3, 4), E, tv=0.01).abundances
     same((image,), (unmix.spatial(PLAIN.reshape(2, 3, 4), E, tv=0.01).abundances,))
-    assert (image.reshape(6, 3)[[1, 4]] == -9999).all()
+    assert np.isnan(image.reshape(6, 3)[[1, 4]]).all()
     y = np.ma.masked_array(Y[0], mask=[0, 1, 0, 0])
     for refused in (
         lambda: unmix.nnls(E, MASKED),
@@ -96,7 +106,7 @@ def test_a_pixel_whose_weights_are_all_zero_has_no_answer(method):
     weights[2] = 0
     found = unmix.solve(Y, E, method=method, weights=weights)
     assert found.valid.tolist() == [True, True, False, True, True, True]
-    assert (found.abundances[2] == -9999).all() and found.rmse[2] == found.kappa[2] == -9999
+    assert np.isnan([*found.abundances[2], found.rmse[2], found.kappa[2]]).all()
     assert not unmix.solve(Y, E, method=method, weights=np.zeros(4)).valid.any()
     assert not unmix.solve(Y[0], E, method=method, weights=np.zeros(4)).valid
 
@@ -105,7 +115,7 @@ def test_a_system_whose_weights_are_all_zero_fails():
     weights = np.ones((6, 4))
     weights[2] = 0
     found = unmix.nnls(E, Y, weights=weights)
-    assert found.failed.tolist() == [2] and (found.x[2] == -9999).all() and np.isinf(found.kappa[2])
+    assert found.failed.tolist() == [2] and np.isnan(found.x[2]).all() and np.isinf(found.kappa[2])
     assert np.isinf(found.delta[2])
     np.testing.assert_allclose(found.x[0], scipy_nnls(E, Y[0])[0], atol=1e-12)
     assert unmix.nnls(E, Y, weights=np.zeros(4)).failed.tolist() == list(range(6))

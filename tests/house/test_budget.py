@@ -9,14 +9,14 @@ from sources import statements
 ROOT = Path(__file__).parents[2]
 # The most statements of each room of the product; `core` are the files beside the rooms.
 ROOMS = {
-    "features": 8929,
+    "features": 8944,
     "solvers": 4681,
     "io": 5592,
     "endmembers": 3558,
     "runs and outputs": 3351,
-    "commands and cli": 4010,
-    "arrays": 1559,
-    "library": 1438,
+    "commands and cli": 4042,
+    "arrays": 1591,
+    "library": 1441,
     "compiled": 1069,
     "pages": 870,
     "scene": 873,
@@ -26,9 +26,9 @@ ROOMS = {
     "settings": 259,
     "options": 248,
     "methods": 194,
-    "core": 1081,
+    "core": 1080,
 }
-TESTS = 29_942
+TESTS = 29_941
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

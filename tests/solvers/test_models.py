@@ -3,7 +3,6 @@
 import itertools
 import json
 
-import numba
 import numpy as np
 import pytest
 from conftest import falsify_record, read_map, refused, verify_tells, write_csv, write_cube
@@ -14,11 +13,8 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.commands.verify import verify
-from unmix.compiled.jit import ONE, WIDE
-from unmix.library import ClassSums, Endmembers, load
-from unmix.methods import ModelChoice, choose, classes_in_order, counts_of_models
-from unmix.problem import plan_problem
-from unmix.solvers.pixels.mesma.search import Best, best_shapes, search_function
+from unmix.library import ClassSums, load
+from unmix.methods import ModelChoice, classes_in_order, counts_of_models
 from unmix.solvers.pixels.mesma.tables import all_models
 
 
@@ -392,38 +388,6 @@ def test_a_gpu_chooses_the_same_where_spectra_are_alike(limits, alike, device):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="without compiled code there are no vectors")
-@pytest.mark.night
-@pytest.mark.parametrize("limits", ["exact", "viper"])
-def test_a_lane_alone_finds_what_vectors_find(limits):
-    """The search of a GPU's thread, compiled for the CPU, beside that of vectors: errors of the best and the second of each size."""
-    random = np.random.default_rng(8)
-    E, kinds = library(random, 10, (4, 1, 17))
-    E[:, 9] = E[:, 0] * (1.0 + 1e-6 * random.standard_normal(10))
-    Y = np.vstack([scene(random, E, kinds, 300), 1.5 * scene(random, E, kinds, 100), E.T, np.zeros((2, 10))])
-    names, choice = tuple(map(str, range(len(kinds)))), ModelChoice(levels="2-4", limits=limits)
-    problem = plan_problem(
-        Endmembers(names, E, None, source="E", classes=tuple(kinds)), *choose("mesma", None), mesma=choice
-    )
-    models, width = problem.models, WIDE.width
-    wide, alone = (Best(*(np.zeros(shape, kind) for shape, kind in best_shapes(models.most, w))) for w in (width, 1))
-    search_wide, search_alone = search_function(WIDE), search_function(ONE)
-    for first in range(0, len(Y) // width * width, width):
-        pixels = np.ascontiguousarray(Y[first : first + width].T)
-        wide.square[:] = np.square(pixels).sum(axis=0)
-        search_wide(models, E, pixels, E.T @ pixels, wide, width)
-        for s in range(width):
-            own = np.ascontiguousarray(pixels[:, s : s + 1])
-            alone.square[:] = wide.square[0, s]
-            search_alone(models, E, own, E.T @ own, alone, 1)
-            size = 1e-12 * wide.square[0, s]
-            for found in ("error", "second"):
-                one, other = getattr(alone, found)[:, 0], getattr(wide, found)[:, s]
-                assert np.array_equal(np.isfinite(one), np.isfinite(other))
-                np.testing.assert_allclose(one[np.isfinite(one)], other[np.isfinite(one)], rtol=1e-9, atol=size)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("levels", ["2-2", "3-3", "4-4", "2-4"])
 def test_a_spectrum_of_the_library_as_pixel_is_proved(levels):
     """Models with one spectrum more, whose abundance is rounding, are the same model; a duplicate of the spectrum is another."""
@@ -462,7 +426,6 @@ def test_jasper(tmp_path, data):
 def test_more_levels_than_classes():
     random = np.random.default_rng(6)
     E, kinds = library(random, 9, (3, 2))
-    compare(E, scene(random, E, kinds, 10), kinds, levels="2-4", fusion=0.001)
     compare(E, scene(random, E, kinds, 10), kinds, levels="2-9", fusion=0.001)
     refused(unmix.MethodError, "from 2 to 9", unmix.mesma, np.ones(9), E, kinds, levels="2-10")
     refused(unmix.LibraryError, "4 classes for 5 spectra", unmix.mesma, np.ones(9), E, kinds[:4])

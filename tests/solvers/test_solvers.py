@@ -111,7 +111,12 @@ def test_wild_problems_are_certified(solver):
                 return
             assert found.valid.all()
             assert np.all(found.abundances >= 0)
-            assert found.kappa.max() <= CERTIFIED or (method == "nnls" and opposed(E)), (found.kappa.max(), E.tolist())
+            # Nor are pixels of which the rounding of abundances to float64 leaves more: of 3e6 times the pixel's size.
+            left = found.abundances @ np.linalg.norm(E, axis=0) * 2.0**-53 > CERTIFIED * np.linalg.norm(Y, axis=1)
+            assert np.all(left | (found.kappa <= CERTIFIED)) or (method == "nnls" and opposed(E)), (
+                found.kappa.max(),
+                E.tolist(),
+            )
             if method == "fcls":
                 np.testing.assert_allclose(found.abundances.sum(axis=1), 1, atol=1e-9)
         refused.append(False)
@@ -166,7 +171,7 @@ def test_dark_and_missing_pixels(device):
     assert found.valid.tolist() == [True, False, False, True]
     np.testing.assert_array_equal(found.abundances[0], 0)
     assert found.kappa[0] == 0
-    assert np.all(found.abundances[1:3] == -9999)
+    assert np.isnan(found.abundances[1:3]).all()
     np.testing.assert_allclose(found.abundances[3], [2.642857142857143, 1.1785714285714286, 0])
     assert unmix.solve(Y, E, method="fcls", device=device).kappa[0] <= CERTIFIED
 

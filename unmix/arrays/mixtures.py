@@ -13,13 +13,14 @@ from ..methods import choose
 from ..pipeline import Seconds, stream
 from ..problem import Problem, plan_problem
 from ..rescue import rescue
+from .shown import Shown
 
 # Most pixels of a block.
 PIXELS_PER_BLOCK = 16384
 
 
-@dataclass(frozen=True)
-class Solution:
+@dataclass(frozen=True, repr=False)
+class Solution(Shown):
     """Abundances and their certificate, in arrays of the kind of the pixels.
 
     Attributes
@@ -35,7 +36,7 @@ class Solution:
         Columns that entered or left.
     valid : array (...), bool
         False where a band of a pixel was NaN, infinite or masked (but with a weight of 0), all its weights were 0, or
-        one was masked; its results are −9999.
+        one was masked; its results are NaN, ``steps`` −1.
     scale : array (...), float64, or None
         The divisor of the abundances, with ``normalize``; ``abundances`` and ``delta`` are those of fractions then.
     smooth : tensor (...), bool, or None
@@ -105,6 +106,9 @@ def solve_pixels(Y: np.ndarray, problem: Problem, p: int, device: str, threads: 
             stream(block_plan, slots, read, machine, finish, Seconds())
     finally:
         machine.close()
-    shape, abundance, state = Y.shape[:-1], answers.pop("abundance"), answers.pop("state")
+    shape, unsolved = Y.shape[:-1], answers.pop("state") != 0
+    for values in answers.values() if unsolved.any() else ():
+        values[unsolved] = np.nan if values.dtype.kind == "f" else -1
+    abundance = answers.pop("abundance")
     planes = {name: values.reshape(shape) for name, values in answers.items()}
-    return Solution(abundance[:, :p].reshape(*shape, p), valid=state.reshape(shape) == 0, **planes)
+    return Solution(abundance[:, :p].reshape(*shape, p), valid=~unsolved.reshape(shape), **planes)

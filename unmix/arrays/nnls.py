@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..certificate import CERTIFIED, NODATA
+from ..certificate import CERTIFIED
 from ..devices import one_device
 from ..errors import InputError
 from ..solvers.nnls.systems import FEWEST_SHARING, SystemEngine, block_for, near_one
@@ -15,10 +15,11 @@ from .groups import groups_on
 from .others.autograd import as_tensor, is_recorded, is_traced, traced, with_derivatives
 from .others.gradient import CASES
 from .others.kinds import TORCH, OnGpu, as_kind, kind_of_array, on_host
+from .shown import Shown
 
 
-@dataclass(frozen=True)
-class Batch:
+@dataclass(frozen=True, repr=False)
+class Batch(Shown):
     """Answers to a batch of systems, in arrays of the kind of its right-hand sides.
 
     Attributes
@@ -30,7 +31,7 @@ class Batch:
         The certificate (`unmix.certificate`): a κ above 1e-10 is a failure; δ bounds the distance from the optimum, and
         is infinite if the optimum is not unique, or depends on more than 96 columns or nearly dependent ones. A system
         is certified where κ is at most 1e-10 and δ is finite. Where all weights of a system of the host are 0, x and
-        ``rmse`` are −9999, κ and δ infinite.
+        ``rmse`` are NaN, κ and δ infinite.
     steps : array (N,), int32
         Columns that entered or left.
     smooth : tensor (N,), bool, or None
@@ -199,7 +200,7 @@ class SystemSolver(NamedTuple):
             self.engine.solve(np.ascontiguousarray(right), of_system, answers)
             grow(answers, sizes, size, size_of_roots)
             if weights is not None and not (weighs := np.broadcast_to(weights.any(axis=-1), N)).all():
-                for name, value in (("x", NODATA), ("rmse", NODATA), ("kappa", np.inf), ("delta", np.inf)):
+                for name, value in (("x", np.nan), ("rmse", np.nan), ("kappa", np.inf), ("delta", np.inf)):
                     answers[name][~weighs] = value
         return Batch(**{name: values if name == "x" else values.reshape(N) for name, values in answers.items()})
 

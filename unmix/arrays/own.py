@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from ..certificate import NODATA
 from ..devices import one_device
 from ..errors import CubeError, MethodError
 from ..methods import BOUNDED, Method
@@ -41,7 +40,8 @@ def solve_own(
     found["abundances"] = found["abundances"][:, :p]
     answers: dict[str, Any] = {"valid": valid.reshape(shape)}
     for name, values in found.items():
-        whole = np.full((len(pixels), *values.shape[1:]), NODATA, values.dtype)
+        blank = np.nan if values.dtype.kind == "f" else -1
+        whole = np.full((len(pixels), *values.shape[1:]), blank, values.dtype)
         whole[valid] = values
         answers[name] = whole.reshape((*shape, *values.shape[1:]))
     return answers

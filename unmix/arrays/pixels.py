@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..certificate import NODATA
 from ..errors import CubeError, LibraryError, MethodError
 from ..features.runs import searches
 from ..io.fields import DTYPES
@@ -227,7 +226,7 @@ def in_fractions(answer: Solution, normalization: Normalization | None) -> Solut
     """Return an answer with fractions in place of abundances, their scale and δ; unchanged without a normalization."""
     if normalization is None:
         return answer
-    fractions, scale, delta = normalization.replaced(answer.abundances, answer.delta, answer.valid, -1, NODATA)
+    fractions, scale, delta = normalization.replaced(answer.abundances, answer.delta, answer.valid, -1, np.nan)
     return replace(answer, abundances=fractions, delta=delta, scale=scale)
 
 

@@ -26,6 +26,7 @@ from ..solvers.spatial import right_side, step_lines
 from .mixtures import numbered, solved
 from .others.kinds import on_host
 from .pixels import checked
+from .shown import Shown
 
 log = logging.getLogger("unmix")
 
@@ -86,8 +87,8 @@ def prior_of(tv: float | None = None, laplacian: float | None = None) -> Prior:
     return Prior(name, float(weight))
 
 
-@dataclass(frozen=True)
-class Spatial:
+@dataclass(frozen=True, repr=False)
+class Spatial(Shown):
     """Abundances of the least cost ``½ Σ|y − E a|² + l1 Σa + λ Σ|a_i − a_j|``, or with half of the squares of
     differences.
 
@@ -106,7 +107,7 @@ class Spatial:
         Whether the search came to the gap that was asked for, as a share of the objective or of 1e-8 of ``½ Σ|y|²``, if
         that is more, or of 1e6 roundings: without noise hardly any cost is left, and the last of it is rounding.
     abundances : array (lines, samples, p), float64
-        −9999 where a pixel has no value in some band.
+        NaN where a pixel has no value in some band.
     """
 
     kind: str
@@ -187,7 +188,7 @@ def spatial(
     image.connect(prior.weight, *([] if edges is None else edge_weights(edges, lines, samples)))
     found = SpatialSearch(image, E, sum_to_one, threads).run(prior, proven)
     warn_of_gap(found, "Y", proven)
-    return replace(found, abundances=np.where((image.lengths >= 0)[..., None], found.abundances, -9999.0))
+    return replace(found, abundances=np.where((image.lengths >= 0)[..., None], found.abundances, np.nan))
 
 
 def edge_weights(edges: tuple[np.ndarray, np.ndarray], lines: int, samples: int) -> list[np.ndarray]:

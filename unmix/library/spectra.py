@@ -55,7 +55,7 @@ SHADE = "shade"
 LONGEST_WORD = 200
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Endmembers:
     """A set of spectra on one wavelength axis.
 
@@ -107,6 +107,10 @@ class Endmembers:
     quality: dict[str, Any] | None = None
     across_gaps: bool = False
     colors: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        bands, count = self.matrix.shape
+        return f"Endmembers: {count} spectra of {bands} bands from {self.source}: {', '.join(self.names)[:200]}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as a dictionary for JSON, without loss of precision."""

@@ -34,6 +34,11 @@ def scene(request, tmp_path):
     return path, np.where(cube == -9999, np.nan, cube / 10000)
 
 
+@pytest.mark.parametrize("order", ["xarray, unmix", "unmix, xarray"])
+def test_the_accessor_is_there_whatever_is_imported_first(order):
+    subprocess.run([sys.executable, "-c", f"import {order}; xarray.Dataset.unmix"], check=True)
+
+
 def test_values_places_and_names(scene):
     path, expected = scene
     with xarray.open_dataset(path, engine="unmix") as found:

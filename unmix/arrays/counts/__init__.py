@@ -10,6 +10,7 @@ from ...problem import refuse_sizes
 from ..mixtures import numbered
 from ..nnls import refuse_nonfinite
 from ..others.kinds import as_kind, kind_of_array, on_host
+from ..shown import Shown
 from .search import CountSearch
 
 # Pixels that are solved together, in numbers of a pixel's bands and its Hessian.
@@ -18,8 +19,8 @@ MOST_NUMBERS = 2**22
 GAP = 1e-12
 
 
-@dataclass(frozen=True)
-class Poisson:
+@dataclass(frozen=True, repr=False)
+class Poisson(Shown):
     """The most likely abundances of counts.
 
     Attributes

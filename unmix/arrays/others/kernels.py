@@ -54,10 +54,12 @@ def give_kernel() -> Any:
         for at in range(cuda.grid(1), n * p, cuda.gridsize(1)):
             i = uint32(at) // uint32(p)
             j = uint32(at) - i * uint32(p)
-            abundances[i, j] = abundance[0, j, i]
+            abundances[i, j] = abundance[0, j, i] if state[0, i] == SOLVED else np.nan
         for i in range(cuda.grid(1), n, cuda.gridsize(1)):
-            to_rmse[i], to_kappa[i], to_delta[i], to_steps[i] = rmse[0, i], kappa[0, i], delta[0, i], steps[0, i]
             valid[i] = state[0, i] == SOLVED
+            to_rmse[i] = rmse[0, i] if valid[i] else np.nan
+            to_kappa[i], to_delta[i] = (kappa[0, i], delta[0, i]) if valid[i] else (np.nan, np.nan)
+            to_steps[i] = steps[0, i] if valid[i] else -1
 
     return give
 

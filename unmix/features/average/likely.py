@@ -23,7 +23,6 @@ from ...maps.derived.solved import map_of_solved
 from ...methods import counts_of_models
 from ...runs.look import Sample
 from ...scene.sample import spaced
-from ...settings.models import MOST_SPECTRA
 from .models import MOST_MODELS, ModelTable, bytes_of_table, tabulate
 from .settings import names_of_averages
 from .sums import EVIDENCE, SQUARES, SUMS, TOTAL, TOTAL_SQUARE, AverageWork, cpu_function, work_shapes
@@ -339,7 +338,7 @@ class LikelyAverage:
     def entry(self) -> dict[str, Any]:
         """Return the entry in a run's record."""
         likely, names = self.learned(), self.sums.names
-        table, total = likely.table, sum(counts_of_models(self.counts, MOST_SPECTRA))
+        table, total = likely.table, sum(counts_of_models(self.counts, len(self.counts)))
         sigma, count = float(np.sqrt(likely.variance)), int((np.diff(table.begin) // table.repeats).sum())
         noise = (
             "of `noise`" if self.given.problem.noise is not None else f"{sigma:.3g}, under which a sample is likeliest"

@@ -16,7 +16,6 @@ import numpy as np
 
 from ...errors import LibraryError
 from ...methods import counts_of_models
-from ...settings.models import MOST_SPECTRA
 from ...solvers.pixels.mesma.tables import (
     FALLS,
     SLACK,
@@ -63,7 +62,7 @@ class ModelTable(NamedTuple):
 
 def sets_of_classes(counts: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the sets of classes of these sizes, smaller ones first; `LibraryError` where there are too many."""
-    every = range(1, min(len(counts), MOST_SPECTRA) + 1)
+    every = range(1, len(counts_of_models(counts, len(counts))) + 1)
     total = sum(math.comb(len(counts), k) for k in every)
     if total > MOST_SETS:
         raise LibraryError(f"`average`: {len(counts)} classes have {total} sets, more than {MOST_SETS}; `select` fewer")
@@ -130,7 +129,7 @@ def bytes_of_table(counts: Sequence[int]) -> int:
 
 def models_of_a_set(counts: Sequence[int]) -> int:
     """Return how many models of a set are averaged at most."""
-    is_all = sum(counts_of_models(counts, MOST_SPECTRA)) <= MOST_MODELS
+    is_all = sum(counts_of_models(counts, len(counts))) <= MOST_MODELS
     return MOST_MODELS if is_all else max(LEAST_STEPS, DRAWN_MODELS // len(sets_of_classes(counts)))
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...arrays.others.kinds import on_host
+from ...arrays.shown import Shown
 from ...blocks import cores
 from ...devices import one_device
 from ...errors import InputError, MethodError
@@ -38,8 +39,8 @@ class Blocks(Protocol):
     def __iter__(self) -> Iterator[Block]: ...
 
 
-@dataclass(frozen=True)
-class Factors:
+@dataclass(frozen=True, repr=False)
+class Factors(Shown):
     """The result of a factorisation.
 
     Attributes

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...arrays.others.kinds import on_host
 from ...arrays.pixels import checked, numbered
+from ...arrays.shown import Shown
 from ...errors import MethodError
 from ...library.fractions import Normalization
 from ...methods import BOUNDED, choose, refuse_normalization
@@ -21,8 +22,8 @@ from .mixtures import Mixtures
 TOGETHER = 16384
 
 
-@dataclass(frozen=True)
-class Ranges:
+@dataclass(frozen=True, repr=False)
+class Ranges(Shown):
     """The least and largest value of each quantity over all mixtures that fit; NaN for a pixel with a missing band.
 
     Attributes
