@@ -4,8 +4,9 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,6 +44,8 @@ from .findings import Findings, check_axis, check_bands, check_noise, check_samp
 
 # Share of the bands, or of the pixels, from which on the endmembers are too many.
 CROWDED_SHARE = 0.8
+# Seconds that a sample takes from which on it alone is timed; pixels that are timed of a faster search.
+SLOW_SECONDS, MANY_PIXELS = 0.25, 16384
 
 
 def check(
@@ -243,7 +246,9 @@ def check_fit(
     scene, facts, Y = findings.scene, findings.facts, sample.Y
     if not len(Y):
         return None
-    best = solve(Y, library.matrix, method=problem.method.name, solver=problem.solver.name)
+    search = partial(solve, E=library.matrix, method=problem.method.name, solver=problem.solver.name)
+    best = search(Y)
+    facts["seconds_to_solve"] = seconds_a_pixel(search, Y) * scene.pixels * (1 - facts["masked_share"])
     with np.errstate(over="ignore"):
         lengths = np.sqrt(np.square(Y).sum(axis=1))
     residuals = best.rmse * np.sqrt(Y.shape[1])
@@ -291,6 +296,20 @@ def check_fit(
     if not warnings:
         findings.info("fit", f"relative RMSE {in_percent(summary.percentile(0.5))} in the median of {len(Y)} pixels")
     return look
+
+
+def seconds_a_pixel(search: Callable[[np.ndarray], Any], Y: np.ndarray) -> float:
+    """Return about how long a pixel takes on the CPU, from pixels (N, L), for which all is compiled."""
+
+    def seconds(pixels: np.ndarray) -> float:
+        began = time.perf_counter()
+        search(pixels)
+        return time.perf_counter() - began
+
+    # A call takes 10 ms, whatever it solves: of fast searches more pixels are timed.
+    alone, all_of = seconds(Y[:1]), seconds(Y)
+    many = Y if all_of > SLOW_SECONDS else np.resize(Y, (MANY_PIXELS, Y.shape[1]))
+    return max(0.0, (all_of if many is Y else seconds(many)) - alone) / len(many)
 
 
 def tell(look: Look | None, parts: Sequence[Part], library: Endmembers, findings: Findings) -> None:
@@ -352,6 +371,8 @@ def estimate_cost(library: Endmembers | None, memory: int, findings: Findings) -
         f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}; "
         f"{said_of_memory(expected)}"
     )
+    if (seconds := facts.get("seconds_to_solve")) is not None:
+        text += f"; the search takes up to about {seconds:.1g} s on this CPU, compiling aside"
     if is_inflated(scene):
         whole = getattr(scene, "cube", scene)
         folder = tempfile.gettempdir()
