@@ -14,7 +14,7 @@ ROOMS = {
     "io": 5592,
     "endmembers": 3558,
     "runs and outputs": 3351,
-    "commands and cli": 4056,
+    "commands and cli": 4061,
     "arrays": 1591,
     "library": 1441,
     "compiled": 1069,

@@ -18,7 +18,7 @@ from ..blocks import parse_size
 from ..certificate import MOST_DELTA, NODATA
 from ..errors import CubeError, LibraryError, MethodError
 from ..features.runs import Part, in_runs
-from ..io import Changed, bytes_per_line, counted, located
+from ..io import Changed, Scene, bytes_per_line, counted, located, read_lines
 from ..library import Endmembers, duplicates, fit, load_parts, prepared
 from ..library.to_bands import said_left_out
 from ..methods import WITHOUT_METHOD, Method, Solver, choose
@@ -44,8 +44,8 @@ from .findings import Findings, check_axis, check_bands, check_noise, check_samp
 
 # Share of the bands, or of the pixels, from which on the endmembers are too many.
 CROWDED_SHARE = 0.8
-# Seconds that a sample takes from which on it alone is timed; pixels that are timed of a faster search.
-SLOW_SECONDS, MANY_PIXELS = 0.25, 16384
+# Pixels whose search is timed, the few alone where they take so many seconds.
+FEW_PIXELS, MANY_PIXELS, SLOW_SECONDS = 256, 16384, 0.25
 
 
 def check(
@@ -248,7 +248,7 @@ def check_fit(
         return None
     search = partial(solve, E=library.matrix, method=problem.method.name, solver=problem.solver.name)
     best = search(Y)
-    facts["seconds_to_solve"] = seconds_a_pixel(search, Y) * scene.pixels * (1 - facts["masked_share"])
+    facts["seconds_to_solve"] = seconds_a_pixel(search, scene) * scene.pixels * (1 - facts["masked_share"])
     with np.errstate(over="ignore"):
         lengths = np.sqrt(np.square(Y).sum(axis=1))
     residuals = best.rmse * np.sqrt(Y.shape[1])
@@ -298,18 +298,21 @@ def check_fit(
     return look
 
 
-def seconds_a_pixel(search: Callable[[np.ndarray], Any], Y: np.ndarray) -> float:
-    """Return about how long a pixel takes on the CPU, from pixels (N, L), for which all is compiled."""
-
-    def seconds(pixels: np.ndarray) -> float:
+def seconds_a_pixel(search: Callable[[np.ndarray], Any], scene: Scene) -> float:
+    """Return about how long a pixel takes on the CPU, from lines in the middle, for which all is compiled."""
+    # A search starts from the neighbour's answer; a call takes 10 ms, whatever it solves.
+    cube = scene.cube
+    some = min(cube.lines, -(-MANY_PIXELS // cube.samples))
+    first = (cube.lines - some) // 2
+    Y = scene.spectra(read_lines(cube, slice(first, first + some))).reshape(-1, len(scene.bands.index))[:MANY_PIXELS]
+    spent, counts = [], (1, FEW_PIXELS, len(Y))
+    for count in counts:
         began = time.perf_counter()
-        search(pixels)
-        return time.perf_counter() - began
-
-    # A call takes 10 ms, whatever it solves: of fast searches more pixels are timed.
-    alone, all_of = seconds(Y[:1]), seconds(Y)
-    many = Y if all_of > SLOW_SECONDS else np.resize(Y, (MANY_PIXELS, Y.shape[1]))
-    return max(0.0, (all_of if many is Y else seconds(many)) - alone) / len(many)
+        search(Y[:count])
+        spent.append(time.perf_counter() - began)
+        if spent[-1] > SLOW_SECONDS:
+            break
+    return max(0.0, spent[-1] - spent[0] * (len(spent) > 1)) / counts[len(spent) - 1]
 
 
 def tell(look: Look | None, parts: Sequence[Part], library: Endmembers, findings: Findings) -> None:
@@ -372,7 +375,7 @@ def estimate_cost(library: Endmembers | None, memory: int, findings: Findings) -
         f"{said_of_memory(expected)}"
     )
     if (seconds := facts.get("seconds_to_solve")) is not None:
-        text += f"; the search takes up to about {seconds:.1g} s on this CPU, compiling aside"
+        text += f"; the search takes about {float(f'{seconds:.1g}'):g} s on this CPU, compiling aside"
     if is_inflated(scene):
         whole = getattr(scene, "cube", scene)
         folder = tempfile.gettempdir()
