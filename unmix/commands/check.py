@@ -312,7 +312,7 @@ def seconds_a_pixel(search: Callable[[np.ndarray], Any], scene: Scene) -> float:
         spent.append(time.perf_counter() - began)
         if spent[-1] > SLOW_SECONDS:
             break
-    return max(spent[-1] / 10, spent[-1] - spent[0]) / counts[len(spent) - 1]
+    return max(spent[-1] / 10, spent[-1] - spent[0] * (len(spent) > 1)) / counts[len(spent) - 1]
 
 
 def tell(look: Look | None, parts: Sequence[Part], library: Endmembers, findings: Findings) -> None:
