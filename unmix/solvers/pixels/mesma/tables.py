@@ -8,7 +8,7 @@ import numpy as np
 # The squared sine of the angle between a spectrum and the span of a model's others below which the model is refused.
 TOO_ALIKE = 1e-8
 # Bytes of the tables of all models that are held; models that are tabulated at a time.
-MOST_BYTES, TOGETHER = 2**31, 1 << 18
+MOST_BYTES, TOGETHER = 2**30, 1 << 18
 # A model of k spectra has 1/(1ᵀG⁻¹1), then by how much each fraction falls where their sum is lowered by one, then W by
 # rows, lower triangular, with G⁻¹ = WᵀW.
 SLACK, FALLS = 0, 1
