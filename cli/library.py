@@ -216,7 +216,7 @@ def build(
 )
 @options.value(
     "--scene",
-    "For amuses: the scene. The next three options, and how it is read, are for it, too.",
+    "For amuses: the scene. --dimensions, --nearest, --separability and the options of reading are for amuses, too.",
     type=IN,
     metavar="CUBE",
 )

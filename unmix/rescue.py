@@ -32,7 +32,7 @@ def rescue(
     # A pixel is replaced if its certificate does not get worse. With a library of 529 of the scene's spectra each takes
     # 0.4 ms.
     most = worst_first(limit)
-    hopeless = np.inf if problem.has_duplicates else -1.0  # which no precision tells apart
+    hopeless = np.inf if problem.has_duplicates else -1.0  # duplicates, which no precision tells apart
     kappa, delta = results["kappa"], results["delta"]
     if kappa.max(initial=0.0) <= CERTIFIED and delta.max(initial=0.0) <= most:  # nearly always, and without new memory
         return 0
@@ -60,7 +60,7 @@ def prove_share(
     limit: float,
     places: np.ndarray,
 ) -> int:
-    """Do as `prove_again`, but pixels without noise by `unmix.exact_mixtures` if possible, in 1 % of the time."""
+    """Return how many pixels come to be certified, those without noise by `unmix.exact_mixtures` in 1 % of the time."""
     from .exact_mixtures import NO_NOISE, prove_mixtures
     from .solvers.pixels.cpu import Plan, path_of_solver
 
@@ -118,7 +118,7 @@ def prove_again(
     limit: float,
     places: np.ndarray,
 ) -> int:
-    """Do as `rescue`, in double-double, for the pixels at ``places`` (n, 2) of a block (lines, samples, bands)."""
+    """Return how many pixels at ``places`` (n, 2) of a block come to be certified, in double-double."""
     # ``constants`` are the problem's in double-double and in float64.
     from .solvers.pixels.active_set_extended import prove_pixels
     from .solvers.pixels.cpu import Plan, Results, Stored
@@ -134,8 +134,8 @@ def prove_again(
     is_open = np.minimum(again["kappa"][0], kappa) > CERTIFIED
     if len(problem.penalty) == 0:
         better = np.where(is_open, again["rmse"][0] <= results["rmse"][selected], better)
-    # A δ that is small enough may grow, where it is κ that was open: what an error of Σa is worth exceeds it where a
-    # pixel fits poorly.
+    # Where κ alone was open, δ may grow up to the limit: the term of an error of Σa exceeds it in pixels that fit
+    # poorly.
     better &= again["delta"][0] <= np.maximum(delta, worst_first(limit))
     put_back(results, again, places, better)
     return int(np.count_nonzero(better & ~(kappa <= CERTIFIED) & (again["kappa"][0] <= CERTIFIED)))

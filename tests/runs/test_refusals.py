@@ -153,8 +153,8 @@ REFUSED = {
     "models": (
         MESMA,
         [
-            ({"levels": "1-2"}, "from 2 to 4"),
-            ({"levels": "x"}, "from 2 to 4"),
+            ({"levels": "1-2"}, "from 2 to 9"),
+            ({"levels": "x"}, "from 2 to 9"),
             ({"limits": "none"}, "there is exact and viper"),
             ({"max_shade": 0.9}, "`max_shade` rejects models under `limits` viper"),
             ({"fusion": -1.0}, "must not be negative"),

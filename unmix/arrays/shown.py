@@ -20,7 +20,7 @@ class Shown:
 
 
 def line_of_value(value: Any) -> str:
-    """Return what a line says of a value: of arrays of the host least, median and largest, or how many are true."""
+    """Return the words for a value: of a NumPy array least, median and largest, or how many are true."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is None:
         return repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:60]} …"

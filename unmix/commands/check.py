@@ -44,7 +44,7 @@ from .findings import Findings, check_axis, check_bands, check_noise, check_samp
 
 # Share of the bands, or of the pixels, from which on the endmembers are too many.
 CROWDED_SHARE = 0.8
-# Pixels whose search is timed, the few alone where they take so many seconds.
+# Pixels whose search is timed: many, unless a few already take this many seconds.
 FEW_PIXELS, MANY_PIXELS, SLOW_SECONDS = 256, 16384, 0.25
 
 
@@ -242,7 +242,7 @@ def check_fit(
     findings: Findings,
     mask: tuple[str, float] | None,
 ) -> Look | None:
-    """Report the fit of the endmembers to a sample; return the look at it, which features share, as in a run."""
+    """Report the fit of the endmembers to a sample; return a `Look` at it, which features share, as in a run."""
     scene, facts, Y = findings.scene, findings.facts, sample.Y
     if not len(Y):
         return None
@@ -299,7 +299,7 @@ def check_fit(
 
 
 def seconds_a_pixel(search: Callable[[np.ndarray], Any], scene: Scene) -> float:
-    """Return about how long a pixel takes on the CPU, from lines in the middle, for which all is compiled."""
+    """Return about how long a pixel takes on the CPU, timed on middle lines once the search is compiled."""
     # A search starts from the neighbour's answer; a call takes 10 ms, whatever it solves.
     cube = scene.cube
     some = min(cube.lines, -(-MANY_PIXELS // cube.samples))
@@ -335,7 +335,7 @@ def tell(look: Look | None, parts: Sequence[Part], library: Endmembers, findings
 
 
 def check_name(reading: ReadOptions, findings: Findings) -> None:
-    """Report the preset of the scene's name or format, if none is given and its masks can be named by the scene."""
+    """Report the preset of the scene's name or format, if none is given and its masks have names after the scene's."""
     cube = findings.scene.cube
     name = preset_of(cube.path.name, cube.format)
     if reading.preset is not None or name is None:

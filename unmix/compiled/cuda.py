@@ -17,7 +17,7 @@ numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 
 def cuda_kernel(function: Callable[..., Any], registers: int | None = None) -> Any:
-    """Compile for CUDA, with at most ``registers`` a thread, and keep the code; plain Python in the simulator."""
+    """Return a compiled kernel, with at most ``registers`` a thread, kept on disk; plain Python in the simulator."""
     name_after_cells(function)
     if numba.config.ENABLE_CUDASIM:
         return cuda.jit(function)
@@ -28,7 +28,7 @@ def cuda_kernel(function: Callable[..., Any], registers: int | None = None) -> A
 
 
 def on_gpu(function: Callable[..., Any]) -> Any:
-    """Compile a function that kernels call; it is inlined into its caller."""
+    """Return a compiled function for kernels to call, inlined into its caller."""
     name_after_cells(function)
     inlined = {} if numba.config.ENABLE_CUDASIM else {"forceinline": True}
     return cuda.jit(function, device=True, **inlined)
@@ -69,7 +69,7 @@ def multiprocessors() -> int:
 
 
 def called_on_gpu(function: Any) -> Any:
-    """Compile a function that kernels call; the compiler decides whether to inline it."""
+    """Return a compiled function for kernels to call; the compiler decides whether to inline it."""
     return cuda.jit(function, device=True)
 
 

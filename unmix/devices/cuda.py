@@ -19,8 +19,8 @@ from .slots import Line, Slot, first_lines, new_slots, simulated
 
 log = logging.getLogger("unmix")
 HELD: list[Any] = []  # kept by `leave_to_the_end`
-# Blocks a slot from which their calls are recorded: that takes 0.07 to 0.14 s, as long as the calls of ten blocks
-# (H100).
+# Calls of blocks are recorded as graphs where a slot has at least this many blocks: recording takes 0.07 to 0.14 s,
+# as long as the calls of ten blocks (H100).
 WORTH_RECORDING = 2
 
 
@@ -58,7 +58,7 @@ class Cuda:
             return int(min(self.cuda.current_context().get_memory_info().free, 2**62))  # infinite in the simulator
 
     def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
-        self.end_run()  # an earlier one
+        self.end_run()  # ends an earlier run
         solver, (L, p) = self.solver_for(problem, line.samples), problem.E.shape
         need = self.bytes_needed(problem, line, block_plan)
         try:
@@ -121,7 +121,7 @@ class Cuda:
         """Return the δ above which a pixel is doubtful, where the GPU counts its results; None where the host does."""
         if line.counted is None or not counts_here() or not self.solver_for(problem, line.samples).countable:
             return None
-        # Else the host would count nearly every line again.
+        # With an inexact solver, or duplicates, the host would count nearly every line again.
         return line.counted if problem.solver.exact and not problem.has_duplicates else None
 
     def path(self, problem: Problem, samples: int) -> str:
@@ -208,7 +208,7 @@ class Cuda:
                 device_slot.close()
         self.device_slots = {}
         self.solver = None
-        with contextlib.suppress(Exception), self.gpu:  # whose driver unlocks what is not kept
+        with contextlib.suppress(Exception), self.gpu:  # the driver unlocks memory that is not kept
             self.pinned.keep()
 
     def close(self) -> None:
@@ -237,7 +237,7 @@ class Mirror(NamedTuple):
 class DeviceSlot:
     """The GPU's copy of a slot, with its stream and events.
 
-    It mirrors results and, where the GPU counts, what it makes of them: counts, integers and fractions.
+    It mirrors results and, where the GPU counts, what the GPU makes of the results: counts, integers and fractions.
     """
 
     def __init__(self, device: Cuda, slot: Slot, problem: Problem, line: Line) -> None:
@@ -337,7 +337,7 @@ class DeviceSlot:
 
 
 def counts_in(arrays: dict[str, Any]) -> Any:
-    """Return arrays as `Counts`; None where the GPU does not count."""
+    """Return arrays as `CountsOnGpu`; None where the GPU does not count."""
     if not arrays:
         return None
     from ..solvers.pixels.cuda_totals.totals import CountsOnGpu

@@ -94,7 +94,7 @@ class Slot:
         The part of ``full`` that belongs to the block.
     ticket : object
         Handed to ``wait``: the work that the device waits for.
-    counts : Counts or None
+    counts : CountsOnGpu or None
         Counts by the GPU that solved the block; the host recounts lines with pixels that it solves again, for which it
         has all results. None where the host counts everything.
     integers : dict of arrays

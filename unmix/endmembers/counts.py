@@ -2,7 +2,8 @@
 
 No single criterion holds. Noise that neighbouring bands share, as in resampled products, is predicted by regression on
 the other bands and passes for signal; texture makes the noise that neighbouring pixels show too large; noise hides
-edges of a cone. The number that is taken is of two that err to different sides.
+edges of a cone. `Counts.auto` chooses by the kind of scene; in an image it
+weighs two numbers that err to opposite sides.
 """
 
 import logging
@@ -39,7 +40,7 @@ REGRESSION_RIDGE = 1e-10
 # Added to both covariances of MNF, relative to the mean variance of a band: directions without noise and signal have a
 # ratio of 1 then.
 RIDGE = 1e-12
-# Fewest pairs of neighbours that give the noise to 10 %: of a band; and, per band, of all directions.
+# Fewest pairs of neighbours that give the noise to 10 %: of one band; and, times the bands, of their covariance.
 FEWEST_PAIRS, PAIRS_A_BAND = 50, 4
 
 
@@ -80,7 +81,7 @@ def noise_power(moments: Moments) -> dict[str, float | None]:
     L = len(moments.mean)
     residual = np.eye(L) - noise_regression(moments.second)
     # Noise that other bands do not predict: too small where bands share noise.
-    # Of pixels that are alike rounding leaves less than nothing.
+    # Rounding may make it negative where pixels are alike.
     regression = max(0.0, float((residual * (moments.second @ residual)).sum())) if L > 1 else None
     # Noise that neighbouring pixels do not share: too large by their texture.
     spatial = float(np.trace(moments.differences)) if moments.pairs >= FEWEST_PAIRS else None
@@ -118,8 +119,8 @@ def mnf(moments: Moments) -> int | None:
     if moments.pairs < PAIRS_A_BAND * len(moments.mean):
         return None
     floor = floor_of(moments)
-    # As many ratios of `noise_fractions` are larger as this has positive eigenvalues (Sylvester's law), in a quarter of
-    # the time.
+    # The number of ratios of `noise_fractions` above `SIGNAL` is that of positive eigenvalues here (Sylvester's law),
+    # in a quarter of the time.
     beyond = np.linalg.eigvalsh(moments.covariance + floor - SIGNAL * (moments.differences + floor))
     return 1 + int(np.count_nonzero(beyond > 0.0))
 
@@ -127,18 +128,18 @@ def mnf(moments: Moments) -> int | None:
 CRITERIA: dict[str, Callable[[Moments], int | None]] = {"hysime": hysime, "hysime-spatial": hysime_spatial, "mnf": mnf}
 # Two counts agree if the larger is at most this much as large as the smaller.
 AGREE = 1.5
-# Variability adds dimensions to those of the materials, the more, the smaller what a cone of these leaves: where there
+# Variability adds dimensions to those of the materials, more of them the smaller the misfit of their cone: where there
 # are more dimensions with signal than edges, the number is the sum of both times the first, the logarithm of the misfit
 # times the second, and the third. On 197 synthetic scenes of 3 to 6 materials this was within one in 95 %, without the
 # misfit in 91 %; neighbouring constants were alike. One too few costs more than one too many: on 126 such scenes the
 # error of fractions was 1.11 times that with the true number where the third was 1.6, 1.04 times with 1.8, and 121
 # counts were within one for 118. The last is the least misfit: the misfit of scenes without noise is rounding.
 PER_DIMENSION, PER_MISFIT, MORE, LEAST_MISFIT = 0.42, 0.6, 1.8, 0.01
-# A plane is one of materials where it has at most this many times what predicts parts that are held out.
+# A plane's number is taken up to this many times the number that predicts parts held out.
 MOST_OF_HELD_OUT = 2
 
 
-# Criteria that are said only of a scene of their kind.
+# Criteria that messages name only where they have a number.
 MAY_LACK = "plane", "held-out"
 
 
@@ -159,7 +160,7 @@ class Counts:
         directions of pixels best (`unmix.endmembers.auto`). None where the scene does not allow it.
     misfit : float, optional
         The mean distance of pixels at unit length to that cone.
-    fits : sequence of `unmix.endmembers.auto.Edges`
+    fits : sequence of `unmix.endmembers.auto.choice.Edges`
         The best cones of 1, 2, … edges, as far as they were compared.
     """
 
@@ -181,7 +182,6 @@ class Counts:
     def auto(self) -> int:
         """The number that is taken where none is given."""
         plane, held_out = self.by.get("plane"), self.by.get("held-out")
-        # Of fewer pixels than bands any plane leaves little.
         plain, edges, spatial = self.by["hysime"] or 1, self.edges, self.by["hysime-spatial"]
         if plane is not None and (held_out is None or plane <= MOST_OF_HELD_OUT * held_out):
             # Of resampled pixels the noise that neighbours do not share is too small, for a plane most of all.
@@ -193,7 +193,7 @@ class Counts:
             return plain
         if edges is None or self.misfit is None:  # neighbours are no more alike than other pixels
             by_noise = plain if agree(plain, spatial) else min(plain, spatial)
-            # Variability counts among what is held out, and what is rare not by noise.
+            # Parts held out count variability as materials, too; the criteria of noise miss rare materials.
             return by_noise if held_out is None else math.ceil((by_noise + held_out) / 2)
         # The cone misses edges in noise, and variability adds dimensions.
         if edges >= spatial:

@@ -46,13 +46,13 @@ EXTRACTORS: dict[tuple[str, bool], Callable[..., Any]] = {
     ("auto", True): later(__package__, "auto:auto"),
 }
 SEEDED = ("vca", "nfindr", "sisal", "cone", "auto")
-# Ways to extract that need a sample of the scene; of flat scenes they need it at the end.
+# Ways to extract that need a sample of the scene, of flat scenes at the end.
 SAMPLED = ("cone", "auto")
 # Most pixels averaged into an extracted endmember: their places are in ``run.json``.
 MOST_PUREST = 10_000
 # Pixels at less than this distance are ordinary.
 LEAST_DISTANCE = 2.0
-# Parts of a scene that have endmembers of their own.
+# The most parts of a scene that have endmembers of their own.
 MOST_SUBSETS = 1000
 # Extractors that support `smooth`.
 SMOOTHED = (("vca", True), ("nfindr", True))
@@ -79,14 +79,14 @@ class Begun(NamedTuple):
         threads: int | None,
         gpu: Gpu | None = None,
     ) -> "Begun":
-        """Begin, without outliers if so asked; errors as of `extract_from`."""
+        """Begin, without outliers if so asked; `MethodError` or `CubeError` where nothing can be extracted."""
         refuse_extraction(how)
         passes, left_out = Passes(scenes, budget, threads or cores(), 1, gpu=gpu), dict[str, Any]()
         with ThreadPoolExecutor(1, "sample") as pool:
             needs_sample = how.extract in SAMPLED and not how.outliers
             sampled = pool.submit(sample_of, passes) if needs_sample else None  # beside the sums
             found = signal_of_all(scenes, budget, threads, gpu)
-            plain = counted(found) if sampled is not None and how.count == "auto" else None  # while it is read
+            plain = counted(found) if sampled is not None and how.count == "auto" else None  # while the sample is read
         if sampled is not None:
             sampled.result()  # GDAL tells of a damaged block once, and reads zeros after that
         if how.outliers:
@@ -161,7 +161,7 @@ def extract_from(
         chosen, found = found, found.best.found
         log.info(f"{named(passes.scenes)}: {chosen}")
     of_pixels = found if isinstance(found, list) else getattr(found, "places", None)
-    # One pixel may hold most of two means, which are distinct.
+    # Two means may share their purest pixel, and still differ.
     if of_pixels is not None and not hasattr(found, "spectra") and len(set(of_pixels)) < begun.p:
         raise begun.too_few(len(set(of_pixels)), f" by {extract}")
     # The published algorithms return the pixel projected to the signal subspace. The pixel itself exists in the scene,

@@ -1,4 +1,4 @@
-"""How directions lie to a cone: the amounts of its edges that come nearest to each, and what these leave."""
+"""Fit directions by a cone: amounts of its edges, not negative, and residuals."""
 
 import functools
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ DUAL_TOLERANCE = 1e-12
 
 
 class Edges(NamedTuple):
-    """The fields of `unmix.solvers.pixels.scalar.Plan` that its search reads, for the edges as endmembers."""
+    """The fields of `unmix.solvers.pixels.scalar.Plan` that the search reads, for the edges as endmembers."""
 
     E: Any  # (p, p)
     U: Any  # (p, p)
@@ -70,7 +70,7 @@ class Weighed:
     weights: np.ndarray  # (n,) of mean 1
 
     def some(self, every: int) -> "Weighed":
-        """Return one of ``every`` of them."""
+        """Return each ``every``-th direction."""
         if every == 1:
             return self
         weights = self.weights[::every]
@@ -205,7 +205,7 @@ def inverse_of_first(p, M, wants_log, work, out):
 
 @compiled
 def search_rows(room, T, count, out):
-    """Search the amounts of the first ``count`` directions of T that ``room.rows`` names, at most a vector of them."""
+    """Write to ``out`` the amounts of the first ``count`` directions of T in ``room.rows``, at most a vector of them."""
     lanes, rows, p = room.lanes, room.rows, room.work.shape[0]
     width = lanes.Y.shape[1]
     for s in range(width):
@@ -375,7 +375,7 @@ def room_for(p: int) -> Room:
 
 
 def room_of_results(data: Tiles, W: np.ndarray) -> Fit:
-    """Return room for how directions lie to the cone with the edges W, with a copy of W."""
+    """Return an empty `Fit` by the cone with the edges W, with a copy of W."""
     return Fit(
         np.array(W, order="C"), *(aligned_zeros(len(rows), WIDE.width) for rows in (data.T, data.T, data.weights))
     )

@@ -74,7 +74,7 @@ class Moments:
         return float(self.axes[0][: len(self.mean) - d].sum())
 
     def floor(self, share: float) -> float:
-        """Return the variance of a direction that is as good as none: a share of all of it, or rounding."""
+        """Return the variance of a direction that counts as none: a ``share`` of all variance, plus rounding."""
         return share * float(np.trace(self.covariance)) + ROUNDING_SHARE * float(np.trace(self.second))
 
 

@@ -18,7 +18,7 @@ class Nearest(Window):
     places : tuple of arrays
         The raster's line of each line of the scene, and its sample of each sample, int64; −1 where it has none.
     outside : float
-        The value of pixels that it has none for.
+        The value of pixels that the raster does not cover.
     """
 
     def __init__(self, raster: Cube, scene: Cube, places: tuple[np.ndarray, np.ndarray], outside: float) -> None:

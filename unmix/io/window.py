@@ -215,7 +215,7 @@ class Changed(Window):
     Parameters
     ----------
     source : Scene
-        A `Window` with L bands in use.
+        A scene whose cube is a `Window`, with L bands in use.
     is_left : array (L,), bool
         Which of these have values after the change.
     """

@@ -21,16 +21,16 @@ NEAREST = 0.05
 
 @dataclass(frozen=True)
 class Near:
-    """How far N spectra are from what a scene holds, and what is left out for it; see `by_amuses`.
+    """How far N spectra are from what a scene holds, and the thresholds of `by_amuses`.
 
     Attributes
     ----------
     distance : array (N,), float64
         See `unmix.endmembers.subspace.distances_to`.
     share : float
-        Of the spectra, the nearest are looked at.
+        Of the spectra, nearest first, that are looked at.
     separability : tuple of float
-        Spectra are left out that are no more separable than this from one that is nearer to the scene: the first number
+        Spectra are left out that are less separable than this from one that is nearer to the scene: the first number
         for the nearest, the sum of both for the farthest.
     """
 
@@ -168,7 +168,7 @@ def by_amuses(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> li
     if near is None:
         raise MethodError("`rule` amuses compares spectra with a scene; give one")
     N, E = len(kinds), table.spectra
-    # The nearest share of all, in the order of distances, each unless it is no more separable than a threshold from one
+    # The nearest share of all, in the order of distances, each unless it is less separable than a threshold from one
     # before, of any class. The threshold grows with the distance; the nearest twentieth has the lowest.
     order = np.argsort(near.distance, kind="stable")[: max(1, round(near.share * N))]
     distance, nearest = near.distance[order], round(N * NEAREST)

@@ -55,8 +55,7 @@ WHEN_SET = (
     "free",
     *(key for one in in_runs().values() for key in one.request),
 )
-# Options that a request has in another form than they are given: with what they go with, as a plan, or as what they
-# come to.
+# Options that a request has in another form than they are given.
 IN_ANOTHER_FORM = (
     "by",
     "shade_normalize",
@@ -76,7 +75,7 @@ AS_GIVEN = tuple(
 )
 # Defaults of these options where a method is given.
 WITH_METHOD = {"normalize": "none", "extract": "vca"}
-# Options of a run without a method whose scene shows how bright its materials are.
+# Options of a run without a method where the brightness of the scene's materials does not vary.
 METHOD_OF_AREAS: dict[str, Any] = {"method": "fcls", "normalize": "none"}
 # Options of the extraction that a library makes void, but for `count`, `extract` and `seed`.
 OF_EXTRACTION = (*OF_EXCHANGES, "outliers")
@@ -100,7 +99,7 @@ class Options(RunSettings):
     reading : ReadOptions
         How the scene is read.
     left_open : frozenset of str
-        Which of ``method``, ``normalize`` and ``extract`` were not given; options that are made of these know it, too.
+        Which of ``method``, ``normalize`` and ``extract`` were not given; copies of these options keep it.
 
     Raises
     ------
@@ -140,7 +139,7 @@ class Options(RunSettings):
             chosen["method"] = WITHOUT_METHOD
             if not has_library:
                 chosen["extract"] = self.extraction.extract
-            if not self.of_whole_scene and not self.shade_normalize:  # which fractions do not go with
+            if not self.of_whole_scene and not self.shade_normalize:  # neither goes with fractions
                 chosen["normalize"] = normalization_without_method(has_library)
         for name in open_now:
             object.__setattr__(self, name, chosen[name])
@@ -160,8 +159,8 @@ class Options(RunSettings):
     def decided(self, is_flat: bool) -> "Options":
         """Return the options with the method for a scene whose brightness varies or, if ``is_flat``, does not.
 
-        In a flat scene extracted spectra are as bright as its materials. The method is fcls then; or where something is
-        asked of nnls, its fractions are of the area.
+        In a flat scene extracted spectra are as bright as its materials. The method is fcls then; where
+        options need nnls, its abundances are divided by their sum.
         """
         if not self.is_open:
             return self
@@ -229,7 +228,7 @@ class Options(RunSettings):
     def of(cls, **words: Any) -> "Options":
         """Make options from keywords of `Options`, `ReadOptions` and, for MESMA, `ModelChoice`.
 
-        `unmix.settings.UnknownOptionError`, which is a `TypeError`, for an unknown one.
+        Raise `unmix.settings.UnknownOptionError`, which is a `TypeError`, for an unknown one.
         """
         names = {field.name for field in fields(cls)} - {"reading", "mesma", "left_open"}
         of_models = {field.name for field in fields(ModelChoice)} if words.get("method") == "mesma" else set()

@@ -3,8 +3,8 @@
 It is c, of length 1, which points to the point of the hull of the unit endmembers that is nearest to zero: no
 e_jᵀc/|e_j| is below its distance. Columns that make that point zero, as a background of either sign does, are left out:
 c is orthogonal to them, and their slopes are −1/(σ|e_j|), σ the least singular value above 0 of these columns at unit
-length. Whichever columns are left out, the point is one of the dual problem. All slopes are 0 where there are such
-columns, and a penalty, whose dual points are others, or no such σ.
+length. Whichever columns are left out, the point is one of the dual problem. All slopes are 0 where columns are
+left out and there is a penalty, whose dual points are others, or no such σ.
 """
 
 import numpy as np

@@ -57,7 +57,7 @@ class Albedo(Changed):
     Parameters
     ----------
     source : Scene
-        A `Window` with L bands in use.
+        A scene whose cube is a `Window`, with L bands in use.
     geometry : Geometry
 
     Raises

@@ -21,7 +21,7 @@ LEAST_SHARE = 0.005
 FEWEST_BANDS = 4
 # Pixels of a scene that are enough to look at, and the fewest lines that these are taken from.
 ENOUGH_PIXELS, FEWEST_LINES = 10_000, 16
-# The words by which a message is known, so that one scene is told of once.
+# Words that mark a message, so that it is logged once for a scene.
 UNDECLARED = "in every band, and no header says that this means no data"
 SATURATED = "in some bands, as saturated ones do"
 
@@ -123,7 +123,7 @@ class ConstantPixels:
 
 # Most pixels and most entries of the library that are looked at: a pixel of 200 spectra takes some ms.
 MOST_PIXELS, MOST_SPECTRA = 200, 200
-# By how much more than spectra the sum to one weighs, as one further band.
+# The weight of the sum to one, as one further band beside those of spectra.
 WEIGHT = 1e4
 # A constant explains a misfit where it leaves at most this part of it, and at most this many times what abundances of
 # any sum leave.
@@ -133,7 +133,7 @@ AS_PRESET = 0.05
 
 
 class SharedConstant(NamedTuple):
-    """Pixels are ``factor · E a + constant``, Σa = 1; ``median`` and ``left``: relative RMSE without and with both."""
+    """Pixels are ``factor · E a + constant``, Σa = 1; ``median``, ``left``: relative RMSE by the factor, by both."""
 
     factor: float
     constant: float

@@ -1,7 +1,4 @@
-"""`compare`: measure the differences between the maps of two runs, or of a run and a truth.
-
-Measure the differences of two maps: what papers print of fractions and their reference.
-"""
+"""`compare`: measure the differences between the maps of two runs, or of a run and a truth."""
 
 import logging
 import os
@@ -47,7 +44,7 @@ LEAST_BESIDE_ERRORS = 1e-3
 def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
     """Return counts of pixels, totals, ``rows``, one for each pair, and the range of the values of each map."""
     left, right = [i for i, _ in pairs], [j for _, j in pairs]
-    # Of d, |d|, d², c, c² and c d, with d = a − b and c = b − middle: of large values squares would leave no variance.
+    # Of d, |d|, d², c, c² and c d, with d = a − b and c = b − middle: the squares of large values would cancel.
     sums, largest, middle = np.zeros((6, len(pairs))), np.zeros(len(pairs)), np.zeros(len(pairs))
     places: list[tuple[int, int] | None] = [None] * len(pairs)
     both, only_a, only_b = 0, 0, 0
@@ -104,9 +101,9 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
 
 
 def shares_within(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> Iterator[dict[str, float | None]]:
-    """Yield for each pair the shares of b's values ``inside`` a's ranges and ``within`` the deviation, if any."""
+    """Yield for each pair the shares ``inside`` a's ranges, ``within`` a deviation, and ``significant``, if known."""
     ranges, deviations = range_of_pairs(one, pairs), deviation_of_pairs(one, other, pairs)
-    # Of b − a: values in a's ranges, in one deviation of both, and beyond 1.96 of it, as 5 % are by chance.
+    # Pixels with b inside a's range; |b − a| within one deviation of both; and beyond 1.96 of it, as 5 % are by chance.
     inside, known = np.zeros((3, len(pairs))), np.zeros((3, len(pairs)))
     left, right = [i for i, _ in pairs], [j for _, j in pairs]
     for lines in plan_of(one, other) if ranges or deviations else ():
@@ -124,7 +121,7 @@ def shares_within(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> I
             for k, is_there in enumerate((size <= sigma + ROUNDING_OF_MAPS, size > SIGNIFICANT * sigma), 1):
                 inside[k] += (has_sigma & is_there).sum(axis=(0, 1))
                 known[k] += has_sigma.sum(axis=(0, 1))
-    # Of sums, deviations of each endmember are no deviations, and the other way round.
+    # Only shares that some pixel has: deviations of endmembers do not serve sums by class, nor the other way round.
     told = [name for name, counts in zip(("inside", "within", "significant"), known) if counts.any()]
     for k in range(len(pairs)):
         shares = zip(("inside", "within", "significant"), inside[:, k], known[:, k])
@@ -132,7 +129,7 @@ def shares_within(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> I
 
 
 def range_of_pairs(one: Side, pairs: Sequence[tuple[int, int]]) -> ReadsPairs | None:
-    """Return what reads the least and largest values (2, n, samples, pairs) of a in lines; NaN where unknown."""
+    """Return a reader of a's least and largest values (2, n, samples, pairs), NaN where unknown; None without ranges."""
     cube = one.ranges
     if cube is None:
         return None
@@ -152,7 +149,7 @@ def squares_between(one: Side, other: Side) -> np.ndarray:
     squares = np.zeros((len(one.names), len(other.names)))
     for _, A, B, in_a, in_b in blocks_of(one, other):
         A, B = A[in_a & in_b], B[in_a & in_b]
-        middle = B.mean(axis=1, keepdims=True)  # any number of each pixel serves: it is in no difference
+        middle = B.mean(axis=1, keepdims=True)  # any number of a pixel serves: it cancels in A − B
         A, B = A - middle, B - middle
         squares += np.square(A).sum(axis=0)[:, None] + np.square(B).sum(axis=0) - 2.0 * (A.T @ B)
     return squares
@@ -162,7 +159,7 @@ log = logging.getLogger("unmix")
 
 # Cost of a forbidden pair in the assignment: more than any sum of angles.
 FORBIDDEN_COST = 1e6
-# Shares beyond these are likely none.
+# Values beyond these are likely no shares.
 LEAST_SHARE, LARGEST_SHARE = -1.0, 2.0
 
 
@@ -223,11 +220,11 @@ def compare(
     legend : path-like, optional
         A table whose rows begin with the number and the name of a class: a raster of one band that no run wrote holds
         such numbers, and 0 where there is no class. An ENVI Classification names its own. Of larger pixels those are
-        compared that have classes wholly.
+        compared that classes cover wholly.
     dataset : str, optional
-        The map in an HDF5, Zarr or MATLAB file that no run wrote, as for `open_cube`; b where none did. A table (bands,
-        pixels) of a MATLAB file without ``nRow`` and ``nCol`` has the size of the other map, and its names and spectra
-        where the file has them.
+        The map in an HDF5, Zarr or MATLAB file that no run wrote, as for `open_cube`; where no run wrote either, the
+        one in b. A table (bands, pixels) of a MATLAB file without ``nRow`` and ``nCol`` has the size of the other map,
+        and its names and spectra where the file has them.
 
     Returns
     -------
@@ -336,7 +333,7 @@ def compare(
 def both_sides(
     paths: tuple[Path, Path], kind: str | None, likely: Sequence[str | None], dataset: str | None
 ) -> tuple[Side, Side]:
-    """Open both maps, a MATLAB file last, as it may take the other's size; ``dataset`` is of the last no run wrote."""
+    """Open both maps, a MATLAB file last: it may take the other's size; ``dataset`` is of b, or of a if b is a run's."""
     names = [dataset if dataset and FinishedRun.of_source(path) is None else None for path in paths]
     names[0] = None if names[1] else names[0]
     found: dict[int, Side] = {}

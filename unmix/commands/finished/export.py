@@ -28,7 +28,7 @@ from ..verify.verdict import Verdict
 
 log = logging.getLogger("unmix")
 
-# Bytes of per cent: what stands for no data, and the fields of their header.
+# Maps in per cent, as bytes: their nodata value, and fields of their header.
 BLANK = 255
 PER_CENT = {"data type": code_of(np.dtype("u1")), "data ignore value": BLANK}
 # The ending of a style.
@@ -67,7 +67,7 @@ def export(
     format : str
         One of `unmix.io.export.FORMATS`, or GDAL's name of its driver.
     maps : sequence of str, optional
-        Which of them: ``["abundance", "rmse"]``; default is the one whose file is named, else all.
+        Which maps: ``["abundance", "rmse"]``; default is the one whose file is named, else all.
     split : bool
         Write one file for each band, named after the band.
     style : bool
@@ -139,7 +139,7 @@ def is_style(path: Path) -> bool:
 
 
 def pieces_of_map(run: FinishedRun, wanted: Sequence[str] | None, split: bool, percent: bool) -> Iterator[Piece]:
-    """Yield what to write, with ``percent`` shares alone; `MethodError` for a map that the run has not."""
+    """Yield the pieces to write, with ``percent`` of maps of shares alone; `MethodError` for a map that the run has not."""
     held = [name + kind for name in MAPS for kind in ("", ORTHO) if run.has(name + kind)]
     if percent:
         if run.report.get("asked", {}).get("quantize"):

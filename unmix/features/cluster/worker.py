@@ -119,7 +119,7 @@ def unmix_on_worker(asked: Asked, number: int, cube: Path, address: str) -> tupl
 def unmix_when_free(
     cube: Path, options: Options, report: Callable[[JobProgress], None], command: Sequence[str] | None, until: float
 ) -> dict[str, Any]:
-    """Unmix a scene; wait until a time of the clock for a lock that may be a dead worker's."""
+    """Unmix a scene and return its report; wait up to ``until`` for a lock that may be a dead worker's."""
     while True:
         executor = Executor(options)
         try:

@@ -9,10 +9,10 @@ from ...errors import MethodError
 if TYPE_CHECKING:
     import numpy as np
 
-# The share of a pixel's length up to which residuals always fit: below it what is proved of a pixel without noise is
+# The share of a pixel's length up to which residuals always fit: below it the bounds of a pixel without noise are
 # rounding.
 ALWAYS_FITS = 1e-8
-# The largest RMSE above the best, whose square is a number, and the largest confidence, whose quantile is one.
+# The largest RMSE above the best whose square is finite, and the largest confidence whose quantile is.
 LARGEST_WITHIN, LARGEST_CONFIDENCE = 1e140, 1.0 - 1e-12
 
 
@@ -25,8 +25,8 @@ class FitLimit:
     within : float or None
         By how much RMSE may exceed the best mixture's.
     confidence : float or None
-        A share: |r|² of the bands in units of their noise may be above the best mixture's by a limit that holds
-        it (`calibration.Calibration`).
+        A share: |r|² of the bands in units of their noise may be above the best mixture's by at most a limit
+        with this coverage (`calibration.Calibration`).
     simultaneous : bool
         Whether |r|² may instead be up to the quantile of χ² with a degree of freedom for each band: all ranges of a
         pixel then hold together, and there may be no mixture that fits.
@@ -34,7 +34,7 @@ class FitLimit:
     Raises
     ------
     MethodError
-        If a number is out of range, or not one of the two is given.
+        If a number is out of range, or not exactly one of the two is given.
     """
 
     within: float | None = None
@@ -55,7 +55,7 @@ class FitLimit:
 
     @classmethod
     def of(cls, options: Any) -> "FitLimit":
-        """Return which mixtures fit by the options of a run; `MethodError` where that is not said, or twice."""
+        """Return the limit that the options of a run ask for; `MethodError` without one, or with two."""
         return cls(None if options.within is None else options.rmse_within, options.confidence, options.simultaneous)
 
     def most(self, squares: "np.ndarray", L: int, above: "np.ndarray | None" = None) -> "np.ndarray":
@@ -73,7 +73,7 @@ class FitLimit:
         return np.asarray(squares + above)
 
     def widened(self, known: "np.ndarray") -> "np.ndarray":
-        """Return by how much limits (n,) are larger where noise is of so many degrees of freedom ``known`` (n,)."""
+        """Return the factors (n,) by which limits grow where noise has ``known`` (n,) degrees of freedom."""
         import numpy as np
         from scipy.special import ndtri, stdtrit
 

@@ -25,14 +25,13 @@ from .search import is_open, largest
 PART_PIXELS = 512
 # Units of rounding of the few operations on a limit itself.
 CUSHION = 32
-# The gap of a fraction above which its path counts as lost.
+# The gap between the proved and the reached end of a fraction, above which it is bounded by sums.
 LOOSE = 1e-3
 # The largest residual of ``Eᵀu = c``, of quantities that are 0 and 1, above which the spectra count as dependent: u is
 # then so long that to round ``y + μ u`` moves an end. (With 1e-6 near-copies had ends 0.02 outside on some processors,
 # and now 3e-6.)
 LARGEST_REMAINDER = 1e-10
-# Solutions by which a sum is brought to one, at most, and the least by which it may be taken to grow with what draws
-# it.
+# Most solutions by which a sum is brought to one, and the least slope of the sum that is assumed.
 MOST_TURNS, LEAST_SLOPE = 12, 1e-3
 
 
@@ -128,7 +127,7 @@ class Mixtures:
         """Return pixels (n, L) with best mixtures (n, P) and largest misfits, from ``limit`` of the best |r|² (n,)."""
         if self.has_sum:  # of nearly equal spectra the sum is off by up to 1e-10
             best = best / best.sum(axis=1, keepdims=True)
-        # The mixture at hand is not quite the best, its sum is one but for rounding, and so is its misfit: each is
+        # The mixture at hand is not quite the best, and its sum and its misfit are rounded: each is
         # allowed for, since it matters with little noise or a narrow limit. Residuals of `ALWAYS_FITS` |y| always fit.
         found = self.misfits(Y, best)
         bright, reach = np.sqrt(np.square(Y).sum(axis=1)), best @ self.shared.norms
@@ -147,7 +146,7 @@ class Mixtures:
         return MixturePixels(Y, best, misfits, rho)
 
     def most_reach(self, sizes: np.ndarray) -> np.ndarray:
-        """Return what ``Σ |e_j| a_j`` of no mixture of these sizes (n,) exceeds."""
+        """Return an upper bound (n,) of ``Σ |e_j| a_j`` over mixtures with ``|E a|`` up to ``sizes`` (n,)."""
         norms, along = self.shared.norms, self.shared.along
         return (
             np.full(len(sizes), norms.max())
@@ -234,7 +233,7 @@ class Mixtures:
     def prove(
         self, Y: np.ndarray, a: np.ndarray, mu: np.ndarray, rho: np.ndarray, c: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what ``cᵀa`` of no mixture with a misfit up to ρ exceeds, and the misfits: see `proof.prove`."""
+        """Return upper bounds of ``cᵀa`` over mixtures with a misfit up to ρ, and the misfits: see `proof.prove_end`."""
         bound, misfits = np.empty(len(Y)), np.empty(len(Y))
         proof.prove_end(self.shared, Y, a, mu, rho, c, self.scratch().tile, bound, misfits)
         return bound, misfits
@@ -249,8 +248,8 @@ class Mixtures:
                 found[:, fits] = self.ends(MixturePixels(*(values[fits] for values in pixels)), quantities, weights)
             return found
         found = np.empty((2, 2, len(Y), len(quantities)))  # proved or reached, upper or the negative of lower
-        # With weights w (P,), 0 for shade, quantities are fractions Σ c w a / Σ w a: NaN where the best one has no
-        # divisor.
+        # With weights w (P,), 0 for shade, quantities are fractions Σ c w a / Σ w a: NaN where the divisor of the best
+        # mixture is 0.
         w, most = np.empty(0) if weights is None else weights, np.array([self.most_of(c) for c in quantities])
 
         given, best = self.given, np.ascontiguousarray(best)
@@ -303,7 +302,7 @@ class Mixtures:
     def bound_by_sums(
         self, found: np.ndarray, pixels: MixturePixels, quantities: np.ndarray, weights: np.ndarray
     ) -> None:
-        """Bound fractions whose path is lost by ranges of the divisor's parts: ``A / (A + B)`` grows with A, not B."""
+        """Bound fractions with a wide gap, by the ranges of the divisor's parts: ``A / (A + B)`` grows with A, not B."""
         for q, c in enumerate(quantities):
             k = np.flatnonzero((found[0, :, :, q] - found[1, :, :, q] > LOOSE).any(axis=0))
             if not len(k) or np.array_equal(c, weights):

@@ -18,7 +18,7 @@ MORE = 1.0 + 1e-12
 
 
 class MixturesOnLines(NamedTuple):
-    """What the pixels share, p spectra of L bands, float64."""
+    """What all pixels share: p spectra of L bands, and numbers made of them, float64."""
 
     E: Any  # (L, p)
     columns: Any  # (p, L) its transpose, in C order
@@ -35,12 +35,12 @@ class ProofScratch(NamedTuple):
     X: Any  # (p, w) abundances
     R: Any  # (L, w) residuals
     W: Any  # (p, w) their duals
-    given: Any  # (n, w) μ, ρ and t, and what else a caller holds
+    given: Any  # (n, w) μ, ρ and t, and rows of the caller's own
     found: Any  # (2, w) the bound and the misfit
 
 
 def new_scratch(L: int, p: int, given: int = 3) -> ProofScratch:
-    """Allocate the scratch, with so many numbers ``given`` for each pixel."""
+    """Allocate the scratch, with ``given`` numbers for each pixel."""
     return ProofScratch(*(aligned_zeros(n, _width) for n in (L, p, L, p, given, 2)))
 
 
@@ -110,7 +110,7 @@ def prove_end_function(ops: Width) -> Any:
             a = load(scratch.X, j)
             terms, count = fma(a, broadcast(mixtures.norms[j]), terms), count + select(a > 0.0, broadcast(1.0), zero)
         length = root(square)
-        # By which |r| may be off: the products with an abundance of 0 are exact, and so are sums with them.
+        # A bound of the error of |r|: the products with an abundance of 0 are exact, and so are sums with them.
         off = (root(bright) + terms) * ((count + 2.0) * u)
         each = length * ((L + 2.0) * u)
         explained, value, moved, reach = zero, zero, zero, zero

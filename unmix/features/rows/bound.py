@@ -1,6 +1,6 @@
 """Bound the least cost of all subsets of a number of rows, by branch and bound.
 
-No subset costs less than all rows that it may have.
+No subset costs less than all the rows that it is drawn from.
 """
 
 import heapq
@@ -46,7 +46,7 @@ class Bound:
 
     @property
     def gap(self) -> float:
-        """By which share of its value the best subset may be above the least."""
+        """The relative gap between the cost of the best subset and the bound."""
         return (self.value - self.low) / self.value if self.value > self.low else 0.0
 
     def push(self, low: float, allowed: Rows, chosen: Rows) -> None:

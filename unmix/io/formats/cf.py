@@ -71,7 +71,7 @@ NO_DATA = re.compile(
 )
 # Names of arrays of the coordinates of each pixel of a swath.
 PER_PIXEL = "lat", "latitude", "Latitude", "lon", "longitude", "Longitude", "geolocation_lookup_table"
-# How far limits of scaled values may miss a stored number by rounding, in such numbers.
+# How far limits of scaled values may miss a stored number by rounding, in units of it.
 MOST_ROUNDING = 1e-6
 
 
@@ -121,7 +121,7 @@ class Packing(NamedTuple):
         return np.isin(values, self.missing) | (values < self.low) | (values > self.high)
 
     def blank(self) -> float | None:
-        """Return a stored number that is no value; None where only NaN is none."""
+        """Return a stored number that means no value; None where NaN alone does."""
         if self.missing or self.dtype.kind not in "iu" or not self.has_limits:
             return self.missing[0] if self.missing else None
         least = float(np.iinfo(self.dtype).min)
@@ -187,7 +187,7 @@ def packing_of(
 
 
 def names_of_no_data(attributes: Mapping[str, Any]) -> list[str]:
-    """Return the attributes that name no data by no convention: no_data_value, NoData, FillValue, in any spelling."""
+    """Return the attributes that name a nodata value outside the conventions, in any spelling: NoData, FillValue."""
     return [name for name in attributes if name not in CONVENTIONAL and NO_DATA.fullmatch(str(name))]
 
 
@@ -241,7 +241,7 @@ def holds_real(value: Any) -> bool:
 
 
 def set_values(cube: Cube, variables: Sequence[Variable], bands: Sequence[int]) -> None:
-    """Set nodata, gain, offset and screen of a cube from its arrays' attributes; ``bands`` counts each array's."""
+    """Set nodata, gain, offset and screen of a cube from its arrays' attributes; ``bands`` counts bands by array."""
     every = []
     for variable, count in zip(variables, bands):
         every.append(packing_of(variable.attributes, variable.dtype, count, cube.path, cube.problems))

@@ -55,7 +55,7 @@ def describe(cube: Cube, beside: Beside, bands: Sequence[int], wavelengths: Vari
 
 
 class Place:
-    """Where a cube lies on a map, by all that says so: each alone, since any may be missing, stale or turned."""
+    """Where a cube lies on a map: coordinates, transform and grid mapping, as any may be missing, stale or turned."""
 
     def __init__(self, cube: Cube, beside: Beside) -> None:
         self.cube, self.beside = cube, beside
@@ -81,7 +81,9 @@ class Place:
             if (ends <= 0.5 * size).all():
                 chosen = by_transform  # of more digits than coordinates of float32
             else:
-                self.cube.problems.append(f"{path}: its x and y are elsewhere than its transform says; they are used")
+                self.cube.problems.append(
+                    f"{path}: its x and y are elsewhere than its transform says; x and y are used"
+                )
         system = self.system()
         if chosen is None or (by_transform is None and not system):
             self.tell_lost(system, axes is not None)

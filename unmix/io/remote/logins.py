@@ -20,7 +20,7 @@ TOKEN, TOKEN_FILE, HOSTS, NETRC = "UNMIX_TOKEN", "UNMIX_TOKEN_FILE", "UNMIX_TOKE
 # The longest file of a token, in bytes: those of Earthdata have 1 KiB.
 LONGEST_TOKEN = 2**16
 HOW = f"set {TOKEN} (or {TOKEN_FILE}, a file of mode 600) and {HOSTS}, or write it into ~/.netrc"
-# What was sent, so that no answer of a server can bring it into a message.
+# Secrets that were sent, which `less_secrets` removes from messages.
 SENT: set[str] = set()
 
 
@@ -95,7 +95,7 @@ def password_for(host: str) -> str:
         entries = netrc.netrc(path).hosts if path.is_file() else {}  # a pipe would be waited for
     except OSError:
         return ""
-    except (netrc.NetrcParseError, UnicodeDecodeError):  # whose text may have a part of a password
+    except (netrc.NetrcParseError, UnicodeDecodeError):  # the error's text may have a part of a password
         entries = {host: ("", "", "")} if host in private(path) else {}
     if host not in entries:
         return ""

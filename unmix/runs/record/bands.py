@@ -8,7 +8,7 @@ from ...summary import POOR, Summary
 from .fit import in_percent
 
 # The windows of water vapour are to blame where the relative RMSE of all bands is above `POOR`, and without them at
-# most this part of it: of a NEON scene with them 0.31 (48 and 15 %); of sound scenes 0.77 to 1, with 7 % at most.
+# most this part of it: the part was 0.31 (15 over 48 %) in a NEON scene, 0.77 to 1 in sound ones.
 LESS_WITHOUT_WATER = 0.5
 # A band stands out where its RMS is this many times the median of eight neighbours (3 to 6 bands away) and more than
 # `POOR` of its signal: in sound scenes of AVIRIS and EnMAP the largest was 8.2.
@@ -24,7 +24,7 @@ def median_around(values: np.ndarray) -> np.ndarray:
 
 
 def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None) -> tuple[str | None, str | None]:
-    """Return advice on water vapour and on single bands (L,), from 1, by their residuals; None without a fault."""
+    """Return advice on water vapour and on single bands by residuals, None without a fault; ``bands`` are from 1."""
     if (
         summary.residuals is None
         or summary.residuals.shape[1] != len(bands)

@@ -246,7 +246,7 @@ def report_of(
     both_signs: bool = False,
 ) -> dict[str, Any]:
     """Return the contents of ``run.json``; log warnings about pixels that are not certified and about the fit."""
-    # ``cost``: of the sum to one, in a sample; ``free``: its unconstrained answers; for the last three see `Seen`.
+    # ``cost``: of the sum to one, in a sample; ``free``: its unconstrained answers, of that sample; for the others see `Seen`.
     pixels, path = scene.pixels, scene.cube.path
     endmembers = problem.endmembers
     say_what_is_open(path, problem, summary)
@@ -305,7 +305,7 @@ def report_of(
 
 
 def computed_by(device: str) -> str:
-    """Return the device, and what rounding depends on: by these the same run has the same bytes."""
+    """Return the device, and what rounding depends on: runs that agree in both have the same bytes."""
     return f"{device}, {rounding_of()}"
 
 
@@ -341,7 +341,7 @@ def masked_by(reading: ReadOptions, masked: int, pixels: int) -> tuple[str, floa
 
 
 def price_of(problem: Problem, summary: Summary) -> str:
-    """Return advice where a penalty, or the search of a feature, may make the fit worse."""
+    """Return advice where a penalty, or the search of a feature, may make the fit worse; else an empty text."""
     # A penalty makes an abundance smaller by some λ/|e|².
     if (problem.penalty > SHRUNK * np.square(problem.norms[: len(problem.penalty)])).any():
         return "a smaller `l1` fits better"

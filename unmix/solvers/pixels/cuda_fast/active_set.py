@@ -63,7 +63,7 @@ def group_for(p: int) -> Group:
 # explain. From REFINED_FROM of cond(E) on, the sum of 1/d over the columns that entered since a run began cold decides:
 # above REFINED_ABOVE, abundances are refined by the residual of their equations; above SPOILT_ABOVE, the next pixel
 # starts cold. Salinas-A, p = 25, fcls (1/d up to 1200 in the scene, to 10 000 in dense mixtures): δ is above 1e-6 in
-# 0.02 % and 0 % of the pixels; without, in 0.1 % and 40 %.
+# 0.02 % and 0 % of the pixels; without refinement, in 0.1 % and 40 %.
 REFINED_FROM, REFINED_ABOVE, SPOILT_ABOVE = 1e3, 4096.0, 1e7
 GROUPS = (
     (4, Group(2, 2, 4, 128)),

@@ -292,7 +292,7 @@ class FastSolver:
 
     @staticmethod
     def penalty_of(penalty: np.ndarray) -> Any:
-        """Return the field of `FastPlan` on the GPU."""
+        """Return the penalty for `FastPlan`, on the GPU."""
         return cuda.to_device(penalty if len(penalty) else np.zeros(1))
 
     @staticmethod
@@ -315,7 +315,7 @@ class FastSolver:
 
     @staticmethod
     def settles(problem: Any) -> bool:
-        """Return whether the condition of all endmembers may leave pixels open that their own columns do not."""
+        """Return whether cond(E) is so large that pixels are judged by the columns that they use."""
         return bool(problem.condition > SETTLED_FROM)
 
     def launch(self, raw: Any, results: dict[str, Any], stream: Any) -> None:
@@ -331,7 +331,7 @@ class FastSolver:
             joined.wait(stream)
 
     def stored_part(self, raw: Any, results: dict[str, Any], part: slice) -> tuple[Any, StoredBlock, Results]:
-        """Return some lines of a block as stored, the case to compile the kernels for, and these lines' results."""
+        """Return the case to compile kernels for, some lines of a block as stored, and these lines' results."""
         pixels, bands = results["rmse"].size, raw.size // results["rmse"].size
         samples = results["rmse"].shape[1]
         by_line, by_sample, by_band = {

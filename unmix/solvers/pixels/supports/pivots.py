@@ -1,4 +1,4 @@
-"""Change a support by one column, find one in the table, and put new ones there.
+"""Change a support by one column, find a support in the table, and put new supports there.
 
 The table of supports, and how many endmembers each compiled search of it serves.
 """
@@ -37,7 +37,7 @@ BY_SUPPORT = {
     "supports_64": SupportPath(64, 4, "working_set", np.inf),
 }
 # The pixels of a run after which the search that is faster is known (the first starts from nothing, and does not
-# count); and the most endmembers with which it is always this one, as a table soon holds all of their supports.
+# count); and the most endmembers with which supports are always searched, as the table soon holds all.
 PROBED, MOST_UNPROBED = 4, 6
 
 
@@ -64,7 +64,7 @@ class Table(NamedTuple):
     p: int
     has_sum: int  # 1 under Σa = 1
     tolerance: float  # a dual up to this is zero
-    most_pivoted: float  # the most that `Path.most_pivoted` allows the probed pixels together
+    most_pivoted: float  # the most that `SupportPath.most_pivoted` allows the probed pixels together
 
 
 # Columns of ``supports``: a hash, the place of the first column (under Σa = 1 that is the constant), |S|, S as bits,
@@ -116,7 +116,7 @@ def combine_function(ops: Width, c: int) -> Any:
 
     @inlined
     def combine(table, entry, b, value, constant, row, stride):
-        """Add to ``value`` vector b of a support's columns times their numbers, and ``constant`` times the constant."""
+        """Return ``value`` plus vector b of a support's columns times their numbers, and ``constant`` times the constant."""
         # The number of column j is in lane j % w of row `row + j // w * stride`.
         vectors, supports, own, start = table.vectors, table.supports, np.uint64(entry), np.uint64(row)
         column = table.columns + supports[own, np.uint64(FIRST)] * c + b
