@@ -14,7 +14,7 @@ from unmix.io.remote import leads_elsewhere
 from unmix.settings import GONE
 
 from .main import COMMANDS
-from .options import DECLARED, Local
+from .options import DECLARED, DEFAULTS, Local
 
 log = logging.getLogger("unmix")
 # Options that a record may set: the ones its maps depend on. Where to write and how to compute are the reader's to
@@ -22,6 +22,8 @@ log = logging.getLogger("unmix")
 RECORDED = {name for name, one in DECLARED.items() if one.affects != "nothing"}
 # Keys in the context of a command: the path of the file, and whether it is the record of a run.
 CONFIG, IS_RECORD = "unmix_cli.config", "unmix_cli.config.is_record"
+# And the options that a record sets.
+RECORD = "unmix_cli.config.record"
 
 
 class Recorded(dict[str, Any]):
@@ -72,7 +74,6 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> Recor
     made_by = "mesma" if options.get("method") == "mesma" else "run"
     if made_by != command:
         raise MethodError(f"{path}: is the record of unmix {made_by}")
-    take_copy_of_library(options, path)
     for name in ("mask", "mask_out", "extract_mask", "noise"):
         if options.get(name) not in (None, "auto", "none") and "{" not in str(options[name]):
             log.warning(f"{path}: --{name.replace('_', '-')} is of that run's scene: {options[name]}")
@@ -81,17 +82,32 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> Recor
     return options
 
 
-def take_copy_of_library(options: Recorded, path: Path) -> None:
-    """Replace a library that is gone by the spectra that the run wrote beside its record, which are as it used them."""
-    given, copy = options.get("endmembers"), path.with_name(f"{path.name.removesuffix('run.json')}endmembers.csv")
-    if not given or leads_elsewhere(given) or Path(given).exists() or not copy.exists():
+def take_copy_of_library(settings: dict[str, Any]) -> None:
+    """Replace a record's library that is gone by the spectra that the run wrote beside it, which are as it used them."""
+    context = click.get_current_context()
+    recorded, path = context.meta.get(RECORD), context.meta.get(CONFIG)
+    library: Any = settings.get("endmembers")
+
+    def is_recorded(name: str) -> bool:
+        return context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP
+
+    is_named = isinstance(library, str | Path) and not str(library).startswith("(")  # of a library in memory
+    if path is None or not recorded or not is_named or not is_recorded("endmembers") or leads_elsewhere(library):
         return
-    for name in ("select", "complete", "library_scale", "across_gaps"):
-        options.pop(name, None)
-    if ":" in str(options.get("classes", "")):
-        options["classes"] = "class"
-    options["endmembers"] = str(copy)
-    log.warning(f"{path}: {given} is gone; {copy} has its spectra as they were used")
+    copy = path.with_name(f"{path.name.removesuffix('run.json')}endmembers.csv")
+    # The library's scale is that of shade's spectrum, too.
+    has_both = recorded.get("shade") is not None and recorded.get("library_scale") is not None
+    if Path(library).exists() or not copy.exists() or has_both:
+        return
+    names = ("select", "complete", "library_scale", "across_gaps")
+    settings |= {"endmembers": copy} | {name: DEFAULTS[name] for name in names if is_recorded(name)}
+    if is_recorded("classes") and settings["classes"] != "name":
+        settings["classes"] = "class"
+    if (recorded.get("method") == "pcls" or recorded.get("shade")) and settings["select"] is None:
+        from unmix.library import load
+
+        settings["select"] = f"!{load(copy).names[-1]}"  # shade, which the run adds itself
+    log.warning(f"{path}: {library} is gone; {copy} has its spectra as they were used")
 
 
 def show_recorded(context: click.Context) -> None:
@@ -143,6 +159,7 @@ def take(context: click.Context, _: click.Parameter, path: Path | None) -> None:
     context.meta[CONFIG] = path
     given = read(path, context.info_name or "")
     context.meta[IS_RECORD] = isinstance(given, Recorded)
+    context.meta[RECORD] = dict(given) if isinstance(given, Recorded) else {}
     known, settings = names_of(context.command), {}
     for name, value in given.items():
         key = name.replace("-", "_").lower()

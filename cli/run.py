@@ -73,6 +73,7 @@ def unmix_scenes(
     from unmix.devices import expect_scenes, kind_of
 
     options.set_up_log(verbose, quiet, log_file)
+    config.take_copy_of_library(settings)
     Options.of(**settings)  # options that are wrong for every scene are reported before the first
     kind_of(settings.get("device", "cpu"))
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)

@@ -107,6 +107,7 @@ _attach()
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
     if name in _LAZY:
+        _attach()  # another thread may have been importing them
         return getattr(importlib.import_module(_LAZY[name], __name__), name)
     raise AttributeError(f"module 'unmix' has no attribute '{name}'")
 

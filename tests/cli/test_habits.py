@@ -135,18 +135,26 @@ def test_a_record_repeats_its_run(tmp_path, scene, monkeypatch):
     assert unmix.run("../s.hdr", **one["options"], out_dir="three")["digests"] == one["digests"]
 
 
-@pytest.mark.parametrize("method", ["fcls", "mesma"])
-def test_a_record_finds_the_copy_of_its_library(tmp_path, scene, method):
-    """Spectra that were chosen, divided and in classes by another file are in the copy as they were used."""
-    write_csv(tmp_path / "gone.csv", 100 * np.tile(load(tmp_path / "e.csv").matrix, 2), names=[*"abcdef"])
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [("fcls", ["--classes", "kinds.csv:kind"]), ("pcls", ["--classes", "name"]), ("pcls", ["--shade", "dark.csv"])]
+    + [("mesma", ["--classes", "kinds.csv:kind"]), ("mesma", ["--classes", "name", "--shade", "dark.csv"])],
+)
+def test_a_record_finds_the_copy_of_its_library(tmp_path, scene, method, words):
+    """Spectra that were chosen, divided and in classes by another file are in the copy as they were used; shade is no spectrum."""
+    E = np.tile(load(tmp_path / "e.csv").matrix, 2)
+    write_csv(tmp_path / "gone.csv", E if "--shade" in words else 100 * E, names=[*"abcdef"])
+    write_csv(tmp_path / "dark.csv", 0.01 * E[:, :1] ** 2)
     (tmp_path / "kinds.csv").write_text("name,kind\n" + "".join(f"{name},{name < 'b'}\n" for name in "abcdef"))
-    options = ["-e", "gone.csv", "--select", "a,b,c", "--library-scale", "100", "--classes", "kinds.csv:kind"]
-    made_by, words = ("mesma", []) if method == "mesma" else ("run", ["--method", method])
-    command(made_by, "s.hdr", *options, *words, "-o", "one", cwd=tmp_path)
-    (tmp_path / "gone.csv").unlink()
-    _, err = command(made_by, "s.hdr", "--config", "one/s_run.json", "-o", "two", cwd=tmp_path)
-    one, two = record(tmp_path / "one"), record(tmp_path / "two")
-    assert one["digests"] == two["digests"] and "gone.csv is gone; one/s_endmembers.csv has its spectra" in err
+    words = ["-e", "gone.csv", "--select", "a,b,c", *words, *([] if "--shade" in words else ["--library-scale", "100"])]
+    made_by, words = ("mesma", words) if method == "mesma" else ("run", [*words, "--method", method])
+    command(made_by, "s.hdr", *words, "-o", "one", cwd=tmp_path)
+    (tmp_path / "gone.csv").rename(tmp_path / "here.csv")
+    again = [made_by, "s.hdr", "--config", "one/s_run.json", "-o"]
+    command(*again, "two", cwd=tmp_path, tells="gone.csv is gone; one/s_endmembers.csv has its spectra")
+    _, err = command(*again, "three", "-e", "here.csv", cwd=tmp_path)
+    one, two, three = (record(tmp_path / name)["digests"] for name in ("one", "two", "three"))
+    assert one == two == three and "is gone" not in err
 
 
 def test_names_in_a_file_are_those_of_the_options(tmp_path, scene, monkeypatch):

@@ -12,7 +12,7 @@ class Shown:
 
     def __repr__(self) -> str:
         values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
-        lines = (f"  {name:<12}{line_of_value(value)}" for name, value in values.items() if value is not None)
+        lines = (f"  {name:<14}{line_of_value(value)}" for name, value in values.items() if value is not None)
         return "\n".join([type(self).__name__, *lines])
 
     def _repr_html_(self) -> str:
@@ -30,6 +30,7 @@ def line_of_value(value: Any) -> str:
     if value.dtype == bool:
         return f"{words}, {np.count_nonzero(value)} of {value.size} true"
     known = value[np.isfinite(value)]
-    least, middle, most = np.percentile(known, (0, 50, 100)) if known.size else (np.nan,) * 3
+    with np.errstate(over="ignore", invalid="ignore"):
+        least, middle, most = np.percentile(known, (0, 50, 100)) if known.size else (np.nan,) * 3
     without = f", {value.size - known.size} not finite" if known.size < value.size else ""
     return f"{words}, from {least:.3g} by {middle:.3g} to {most:.3g}{without}"

@@ -248,7 +248,7 @@ def check_fit(
         return None
     search = partial(solve, E=library.matrix, method=problem.method.name, solver=problem.solver.name)
     best = search(Y)
-    facts["seconds_to_solve"] = seconds_a_pixel(search, scene) * scene.pixels * (1 - facts["masked_share"])
+    facts["seconds_to_solve"] = seconds_a_pixel(search, scene, Y) * scene.pixels * (1 - facts["masked_share"])
     with np.errstate(over="ignore"):
         lengths = np.sqrt(np.square(Y).sum(axis=1))
     residuals = best.rmse * np.sqrt(Y.shape[1])
@@ -298,13 +298,15 @@ def check_fit(
     return look
 
 
-def seconds_a_pixel(search: Callable[[np.ndarray], Any], scene: Scene) -> float:
+def seconds_a_pixel(search: Callable[[np.ndarray], Any], scene: Scene, sample: np.ndarray) -> float:
     """Return about how long a pixel takes on the CPU, timed on middle lines once the search is compiled."""
     # A search starts from the neighbour's answer; a call takes 10 ms, whatever it solves.
     cube = scene.cube
     some = min(cube.lines, -(-MANY_PIXELS // cube.samples))
     first = (cube.lines - some) // 2
-    Y = scene.spectra(read_lines(cube, slice(first, first + some))).reshape(-1, len(scene.bands.index))[:MANY_PIXELS]
+    raw = read_lines(cube, slice(first, first + some))
+    Y = scene.spectra(raw)[~scene.missing(raw).ravel()][:MANY_PIXELS]
+    Y = Y if len(Y) >= FEW_PIXELS else sample
     spent, counts = [], (1, FEW_PIXELS, len(Y))
     for count in counts:
         began = time.perf_counter()

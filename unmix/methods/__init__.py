@@ -146,6 +146,8 @@ class ModelChoice(ModelSettings):
         """Return this choice with the levels of a library, for the classes of all its spectra, in L bands."""
         if self.levels != "auto":
             return self
+        if self.class_sets is not None:
+            return replace(self, levels=f"2-{max(one.count('+') + 2 for one in self.class_sets.split(','))}")
         # With as many spectra as bands any pixel would fit.
         of_size = counts_of_models(list(Counter(classes).values()), max(3, L // 2))
         most = max(k for k in range(1, len(of_size) + 1) if k == 1 or sum(of_size[:k]) <= MOST_BY_DEFAULT)

@@ -34,7 +34,10 @@ def scene(request, tmp_path):
     return path, np.where(cube == -9999, np.nan, cube / 10000)
 
 
-@pytest.mark.parametrize("order", ["xarray, unmix", "unmix, xarray"])
+AGAIN = "importlib.reload(importlib.import_module('unmix.features.xarray')).importlib.util.find_spec('xarray')"
+
+
+@pytest.mark.parametrize("order", ["xarray, unmix", "unmix, xarray", f"unmix, importlib; {AGAIN}; import xarray"])
 def test_the_accessor_is_there_whatever_is_imported_first(order):
     subprocess.run([sys.executable, "-c", f"import {order}; xarray.Dataset.unmix"], check=True)
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from ...arrays.others.kinds import on_host
 from ...arrays.pixels import checked, numbered, solve_pixels
+from ...arrays.shown import Shown
 from ...errors import CubeError, MethodError
 from ...methods import BOUNDED, choose
 from ...methods.constraint import Constraint
@@ -28,8 +29,8 @@ LEAST_UNIT = 1e-290
 FURTHER_NUMBERS = 3
 
 
-@dataclass(frozen=True)
-class Choice:
+@dataclass(frozen=True, repr=False)
+class Choice(Shown):
     """The rows of a library that pixels need together, and the costs of changes of one on a sample of the pixels.
 
     Attributes

@@ -2,22 +2,29 @@
 
 import importlib.util
 import sys
+import threading
 from typing import Any
 
 from .. import Feature
 
+SEARCH = threading.local()
+
 
 class WhenImported:
-    """Finds xarray for whoever imports it after unmix, once, to `attach` then."""
+    """Finds xarray for whoever imports it after unmix, to `attach` then."""
 
+    # It stays in `sys.meta_path`: another thread may be going through that.
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
         """Return how xarray is loaded; None for every other module."""
-        if name != "xarray":
+        if name != "xarray" or getattr(SEARCH, "is_under_way", False):
             return None
-        sys.meta_path.remove(WhenImported)
-        spec: Any = importlib.util.find_spec(name)
-        if spec is not None:
+        SEARCH.is_under_way = True
+        try:
+            spec: Any = importlib.util.find_spec(name)
+        finally:
+            SEARCH.is_under_way = False
+        if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
 
             def load_and_attach(module: Any) -> None:

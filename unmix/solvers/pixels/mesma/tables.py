@@ -94,14 +94,14 @@ def all_models(number: np.ndarray, k: int, sets: set[tuple[int, ...]] | None) ->
         grids = [np.meshgrid(*(members[c] for c in one), indexing="ij") for one in sorted(sets) if len(one) == k]
         return np.concatenate([np.empty((0, k), np.int64), *(np.stack(one, axis=-1).reshape(-1, k) for one in grids)])
     order = np.argsort(number, kind="stable")
-    number = number[order]
+    number = number[order].astype(np.int16)
     later = np.searchsorted(number, number, side="right")  # the first spectrum of a later class
-    models = np.arange(len(order))[:, None]
+    models = np.arange(len(order), dtype=np.int32)[:, None]
     for _ in range(k - 1):
         first = later[models[:, -1]]
         end = np.cumsum(len(order) - first)
         last = np.arange(end[-1] if len(end) else 0) - np.repeat(end - len(order), len(order) - first)
-        models = np.column_stack([np.repeat(models, len(order) - first, axis=0), last])
+        models = np.column_stack([np.repeat(models, len(order) - first, axis=0), last.astype(np.int32)])
     return order[models[np.lexsort(number[models].T[::-1])]]
 
 
