@@ -20,10 +20,8 @@ log = logging.getLogger("unmix")
 # Options that a record may set: the ones its maps depend on. Where to write and how to compute are the reader's to
 # choose, since a stranger who chose them could have, say, a log written over the files that a shell runs.
 RECORDED = {name for name, one in DECLARED.items() if one.affects != "nothing"}
-# Keys in the context of a command: the path of the file, and whether it is the record of a run.
-CONFIG, IS_RECORD = "unmix_cli.config", "unmix_cli.config.is_record"
-# And the options that a record sets.
-RECORD = "unmix_cli.config.record"
+# Keys in the context of a command: the path of the file, and the options of a run's record, None of other files.
+CONFIG, RECORD = "unmix_cli.config", "unmix_cli.config.record"
 
 
 class Recorded(dict[str, Any]):
@@ -82,26 +80,28 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> Recor
     return options
 
 
+def is_from_file(context: click.Context, name: str) -> bool:
+    """Return whether a parameter has its value from the file of options."""
+    return context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP
+
+
 def take_copy_of_library(settings: dict[str, Any]) -> None:
     """Replace a record's library that is gone by the spectra that the run wrote beside it, which are as it used them."""
     context = click.get_current_context()
-    recorded, path = context.meta.get(RECORD), context.meta.get(CONFIG)
-    library: Any = settings.get("endmembers")
-
-    def is_recorded(name: str) -> bool:
-        return context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP
-
-    is_named = isinstance(library, str | Path) and not str(library).startswith("(")  # of a library in memory
-    if path is None or not recorded or not is_named or not is_recorded("endmembers") or leads_elsewhere(library):
+    recorded, library = context.meta.get(RECORD), settings.get("endmembers")
+    if recorded is None or library is None or not is_from_file(context, "endmembers"):
         return
+    if str(library).startswith("(") or leads_elsewhere(library):  # a library in memory, or on a server
+        return
+    path = context.meta[CONFIG]
     copy = path.with_name(f"{path.name.removesuffix('run.json')}endmembers.csv")
     # The library's scale is that of shade's spectrum, too.
     has_both = recorded.get("shade") is not None and recorded.get("library_scale") is not None
     if Path(library).exists() or not copy.exists() or has_both:
         return
     names = ("select", "complete", "library_scale", "across_gaps")
-    settings |= {"endmembers": copy} | {name: DEFAULTS[name] for name in names if is_recorded(name)}
-    if is_recorded("classes") and settings["classes"] != "name":
+    settings |= {"endmembers": copy} | {name: DEFAULTS[name] for name in names if is_from_file(context, name)}
+    if is_from_file(context, "classes") and settings["classes"] != "name":
         settings["classes"] = "class"
     if (recorded.get("method") == "pcls" or recorded.get("shade")) and settings["select"] is None:
         from unmix.library import load
@@ -114,8 +114,8 @@ def show_recorded(context: click.Context) -> None:
     """Log the options set by a record, which may be a stranger's; `MethodError` if one of them names a server."""
     taken = [
         (name, one)
-        for name, value in (context.params.items() if context.meta.get(IS_RECORD) else ())
-        if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP
+        for name, value in (context.params.items() if context.meta.get(RECORD) is not None else ())
+        if is_from_file(context, name)
         for one in (value if isinstance(value, list | tuple) else [value])
     ]
     for name, one in taken:
@@ -158,8 +158,7 @@ def take(context: click.Context, _: click.Parameter, path: Path | None) -> None:
         return
     context.meta[CONFIG] = path
     given = read(path, context.info_name or "")
-    context.meta[IS_RECORD] = isinstance(given, Recorded)
-    context.meta[RECORD] = dict(given) if isinstance(given, Recorded) else {}
+    context.meta[RECORD] = given if isinstance(given, Recorded) else None
     known, settings = names_of(context.command), {}
     for name, value in given.items():
         key = name.replace("-", "_").lower()

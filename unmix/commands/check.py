@@ -44,8 +44,8 @@ from .findings import Findings, check_axis, check_bands, check_noise, check_samp
 
 # Share of the bands, or of the pixels, from which on the endmembers are too many.
 CROWDED_SHARE = 0.8
-# Pixels whose search is timed: many, unless a few already take this many seconds.
-FEW_PIXELS, MANY_PIXELS, SLOW_SECONDS = 256, 16384, 0.25
+# Fewest and most pixels whose search is timed, the latter unless fewer already take this many seconds.
+FEW_PIXELS, MANY_PIXELS, ENOUGH_SECONDS = 256, 16384, 0.25
 
 
 def check(
@@ -307,14 +307,17 @@ def seconds_a_pixel(search: Callable[[np.ndarray], Any], scene: Scene, sample: n
     raw = read_lines(cube, slice(first, first + some))
     Y = scene.spectra(raw)[~scene.missing(raw).ravel()][:MANY_PIXELS]
     Y = Y if len(Y) >= FEW_PIXELS else sample
-    spent, counts = [], (1, FEW_PIXELS, len(Y))
-    for count in counts:
+
+    def seconds(count: int) -> float:
         began = time.perf_counter()
         search(Y[:count])
-        spent.append(time.perf_counter() - began)
-        if spent[-1] > SLOW_SECONDS:
-            break
-    return max(spent[-1] / 10, spent[-1] - spent[0] * (len(spent) > 1)) / counts[len(spent) - 1]
+        return time.perf_counter() - began
+
+    alone = spent = seconds(count := 1)
+    while spent < ENOUGH_SECONDS and count < len(Y):
+        count = min(8 * count, len(Y))
+        spent = seconds(count)
+    return (spent if count == 1 else max(spent / 10, spent - alone)) / count
 
 
 def tell(look: Look | None, parts: Sequence[Part], library: Endmembers, findings: Findings) -> None:

@@ -29,7 +29,6 @@ from .sums import EVIDENCE, SQUARES, SUMS, TOTAL, TOTAL_SQUARE, AverageWork, cpu
 
 # Pixels that say how often classes are there, of a scene; and that are averaged at a time.
 SAMPLE_PIXELS, TOGETHER = 256, 64
-# Steps of expectation maximisation; variances of noise that are tried, by factors from the median misfit of a band.
 # Bytes of a table that is held whatever `memory` says.
 ALWAYS_HELD = 2**24
 # Share of the bands below which it is said that misfits are alike in them.
@@ -38,7 +37,8 @@ MOSTLY_ALIKE = 0.7
 FEWEST_PIXELS = 32
 # Pixels with larger misfits than this percentile say nothing of the noise: they lack a spectrum.
 TRIMMED = 95.0
-# The search ends after so many smaller likelihoods; one in so many pixels is enough for it.
+# Steps of expectation maximisation. The noise is searched by factors of the median misfit of a band: the first, the
+# next, and how many at most; it ends after two smaller likelihoods, and one in four pixels is enough for it.
 STEPS, FIRST_FACTOR, FACTOR, MOST_FACTORS, FALLS, EVERY = 200, 0.25, 2.0, 30, 2, 4
 # The least variance of the noise that is tried, of the mean square of pixels: that of float32's rounding.
 ROUNDING_SHARE = 1e-15

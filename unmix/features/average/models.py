@@ -93,7 +93,7 @@ def normal_steps(count: int, k: int, random: np.random.Generator) -> np.ndarray:
 def with_steps(
     G: np.ndarray, columns: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Return spectra (M, k), numbers (M, n), more numbers and repeats of a set's models, for the Gram matrix (p, p) of the library."""
+    """Return spectra (M, k), numbers, more numbers and repeats of a set's models, for a Gram matrix (p, p)."""
     W, sines = factors_of_models(G, columns)
     good = (sines > TOO_ALIKE).all(axis=1)
     columns, W = columns[good], W[good]

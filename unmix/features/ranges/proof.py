@@ -18,7 +18,7 @@ MORE = 1.0 + 1e-12
 
 
 class MixturesOnLines(NamedTuple):
-    """What all pixels share: p spectra of L bands, and numbers made of them, float64."""
+    """The p spectra of L bands that all pixels share, and numbers made of them, float64."""
 
     E: Any  # (L, p)
     columns: Any  # (p, L) its transpose, in C order

@@ -2,8 +2,8 @@
 
 A model is some spectra of as many classes; shade takes up the rest. Bands are touched once a pixel, not once a model:
 with the products ``f = Eᵀy`` of a model's spectra and W, the inverse of the Cholesky factor of their Gram matrix, its
-squared error is ``|y|² − |W f|²``, and its abundances are ``Wᵀ W f``. These are computed only where its error is less
-than the second best model's so far.
+squared error is ``|y|² − |W f|²``, and its abundances are ``Wᵀ W f``. All models are fitted for sixteen pixels at once;
+only one that beats a pixel's second best so far is compared with its best.
 
 `MESMA` (Roberts et al. 1998) is least squares with limits that reject models. Under the limits ``exact``, a >= 0 and a
 sum of at most one, no search is needed either: the optimum of a model is the equality optimum of one of its faces (some

@@ -25,7 +25,7 @@ FEW_SPECTRA, NOISE_GAIN, NOISE_GAIN_OF_MANY = 3, 4.0, 9.0
 class Best(NamedTuple):
     """The best models so far of each size up to K, of w pixels; slot K + 1 has the model that is compared with them."""
 
-    error: Any  # (K + 1, w) squared; infinite where there is none
+    error: Any  # (K + 1, w) squared error of the best; infinite without one
     second: Any  # (K + 1, w) squared error of the second best
     limit: Any  # (K + 1, w) the limit of a model's error
     summed: Any  # (K + 1, w) 1 where the sum is held at one
