@@ -181,21 +181,15 @@ def formats_page() -> str:
 
 
 ZARR = """
-A map in Zarr is a folder, `STEM_abundance.zarr`: a group with the array `abundance` (band, y, x), in chunks of a band and 256 × 256
-pixels, compressed by zstd, with `x`, `y`, `band_name` and `spatial_ref` by the CF conventions, and consolidated metadata, for
-`xarray.open_zarr`. Object stores take `--format zarr-zip`. GDAL 3.10 does not read Zarr v3 as it was finally specified
-("Unsupported codec: bytes").
-
-Of a store on a server `run.json` has a digest of sizes, ETags and times of its documents and of up to 64 chunks. A server of plain
-HTTP lists nothing: there the store needs consolidated metadata, or `--dataset` the array's path.
+A map in Zarr has chunks of a band and 256 × 256 pixels, compressed by zstd, and consolidated metadata, for `xarray.open_zarr`. GDAL 3.10
+does not read Zarr v3 as it was finally specified ("Unsupported codec: bytes"). A server of plain HTTP lists nothing: there a store needs
+consolidated metadata, or `--dataset` the array's path.
 """
 QUANTIZE = """
-`--quantize STEP` (at most 0.1) stores abundances, sums by class, ranges (rounded outwards), means over draws and residuals as unsigned
-16-bit integers: a value is offset + STEP × integer, and 65535 is no data. The offset is 0, or −32767 steps where values may be negative
-(residuals, `ucls`, `scls`, `mesma`): with 1e-4 values from 0 to 6.5534 fit, or from −3.2767 to 3.2767. A value that does not fit ends
-the run with an error. STEP of residuals is that of reflectance from 0 to 1; in other units it is multiplied by the power of ten that
-brings the largest value of the endmembers to above 0.2 and at most 2. The header has gain and offset, and all commands of unmix apply
-them.
+`--quantize STEP` (at most 0.1) stores abundances, sums, ranges (rounded outwards), means and residuals as unsigned 16-bit integers: a
+value is offset + STEP × integer, and 65535 is no data. The offset is 0, or −32767 steps where values may be negative (residuals, `ucls`,
+`scls`, `mesma`). A value that does not fit ends the run with an error. STEP of residuals is that of reflectance from 0 to 1, in other
+units as many powers of ten larger. The header has gain and offset, and all commands of unmix apply them.
 """
 
 
