@@ -1,12 +1,13 @@
 """`unmix compare`: compare two runs, or runs and a truth."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-from unmix.errors import MethodError
+from unmix.errors import MethodError, UnmixError
 from unmix.settings.maps import MAPS
 
 from . import options
@@ -38,7 +39,11 @@ from . import options
     metavar="V",
 )
 @options.value(
-    "--scale", "The divisor of the values of such a raster: 100 for per cent.", type=float, default=1.0, metavar="F"
+    "--scale",
+    "The divisor of the values of such rasters, or those of A and of B: 100 for per cent, 100,1 for A alone.",
+    type=str,
+    default="1",
+    metavar="F[,F]",
 )
 @options.value("--offset", "What is added to these values after that.", type=float, default=0.0, metavar="V")
 @options.value(
@@ -54,7 +59,10 @@ from . import options
     type=options.Local(),
     metavar="FILE",
 )
-@options.option("dataset", help="The map in an HDF5, Zarr or MATLAB file that no run wrote, and the order of its axes.")
+@options.option(
+    "dataset",
+    help="The map in an HDF5, Zarr or MATLAB file that no run wrote (B, or A if a run wrote B), and the order of its axes.",
+)
 @options.value(
     "-o --out",
     "Also write a page with the maps of both and their differences, .html, or the differences as a map: .tif, .hdr.",
@@ -70,25 +78,32 @@ def command(
     threshold: float | None,
     out: Path | None,
     overwrite: bool,
+    scale: str,
     as_json: bool,
     **given: Any,
 ) -> int:
     """Compare the abundances of two runs, or of a run and a truth: RMSE, R² and largest difference of each endmember,
     and where.
 
-    A and B are stems of runs' outputs (maps/cube), one of these, or rasters of abundances (x_truth_abundance.hdr, with
-    the spectra in x_truth_endmembers.csv). Endmembers are matched by their spectral angles; differences are A - B, of
-    the pixels that both have. R² is one less the squared errors over the variance of B; slope is by how much A grows
-    with B. The agreement with a truth is good from an SRE (the energy of B over the errors' energy) of 10 dB on, fair
-    from 3, and less where an R² is below 0.5 or a map of B has no partner. If A has ranges (--ranges), it
-    says how many of B's values are inside; if A or B has deviations (--uncertainty), how many pixels differ by at most
-    one (68 % of noise alone) and by more than 1.96 (5 %): a map of the difference has its z, too, and --threshold
-    counts these alone. If pixels of A and B are
-    of other sizes, the smaller ones are averaged by area onto the larger; of these at least half must have values, and
-    be kept by --mask.
+    A and B are stems of runs' outputs (maps/cube), one of these, rasters of abundances (x_truth_abundance.hdr, with
+    the spectra in x_truth_endmembers.csv), or arrays (mine.npy, mine.h5:/NAME). Endmembers are matched by their
+    spectral angles; differences are A - B, of the pixels that both have. R² is one less the squared errors over the
+    variance of B; slope is by how much A grows with B. The agreement with a truth is good from an SRE (the energy of
+    B over the errors' energy) of 10 dB on, fair from 3, and less where an R² is below 0.5 or a map of B has no
+    partner. If A has ranges (--ranges), it says how many of B's values are inside; if A or B has deviations
+    (--uncertainty), how many pixels differ by at most one (68 % of noise alone) and by more than 1.96 (5 %): a map of
+    the difference has its z, too, and --threshold counts these alone. If pixels of A and B are of other sizes, the
+    smaller ones are averaged by area onto the larger; of these at least half must have values, and be kept by --mask.
     """
     from unmix import compare
 
+    try:
+        divisors = tuple(float(one) for one in scale.split(","))
+    except ValueError:
+        divisors = ()
+    if not 1 <= len(divisors) <= 2:
+        raise MethodError(f"`scale` {scale}: has to be a number, or two, of A and of B: 100,1")
+    given["scale"] = divisors if len(divisors) == 2 else divisors[0]
     if truth is not None:
         if out is not None or threshold is not None:
             raise MethodError("`truth` gives a table; `out` and `threshold` are for two maps")
@@ -111,23 +126,28 @@ def seconds_of_map(path: Path) -> float | None:
     from unmix.runs.files.finished import FinishedRun
     from unmix.runs.record.fit import seconds_of
 
-    run = FinishedRun.of_source(path)
+    try:
+        run = FinishedRun.of_source(path)
+    except UnmixError:  # an array
+        return None
     return None if run is None else seconds_of(run.report)
 
 
 def rows_of_maps(table: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     """Yield the heading and a row for each map that was compared with a truth."""
-    yield "map", "pixels", "RMSE", "angle", "SRE", "seconds"
+    yield "map", "pixels", "RMSE", "angle", "SRE", "seconds", "pairs", "matched by"
     for row in table:
         angles = [pair["angle"] for pair in row["pairs"] if pair["angle"] is not None]
         numbers = (
             (row["rmse"], "{:.4f}"),
             (sum(angles) / len(angles) if angles else None, "{:.2f}°"),
-            (row["sre"], "{:.1f} dB"),
+            (row["sre"] if row["rmse"] else math.inf, "{:.1f} dB"),
             (row["seconds"], "{:.1f}"),
         )
         words = ("–" if value is None else form.format(value) for value, form in numbers)
-        yield row["map"], str(row["pixels"]["compared"]), *words
+        pairs, most = len(row["pairs"]), len(row["pairs"]) + max(len(row["only_a"]), len(row["only_b"]))
+        of = str(pairs) if pairs == most else f"{pairs} of {most}"
+        yield row["map"], str(row["pixels"]["compared"]), *words, of, row["matched_by"]
 
 
 def changes_in(found: dict[str, Any], threshold: float | None) -> Iterator[str]:

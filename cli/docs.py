@@ -181,15 +181,16 @@ def formats_page() -> str:
 
 
 ZARR = """
-A map in Zarr has chunks of a band and 256 × 256 pixels, compressed by zstd, and consolidated metadata, for `xarray.open_zarr`. GDAL 3.10
-does not read Zarr v3 as it was finally specified ("Unsupported codec: bytes"). A server of plain HTTP lists nothing: there a store needs
-consolidated metadata, or `--dataset` the array's path.
+A map in Zarr has chunks of a band and 256 × 256 pixels, compressed by zstd, and consolidated metadata, for `xarray.open_zarr`.
+GDAL 3.10 does not read Zarr v3 as it was finally specified ("Unsupported codec: bytes"). A server of plain HTTP lists nothing:
+there a store needs consolidated metadata, or `--dataset` the array's path.
 """
 QUANTIZE = """
-`--quantize STEP` (at most 0.1) stores abundances, sums, ranges (rounded outwards), means and residuals as unsigned 16-bit integers: a
-value is offset + STEP × integer, and 65535 is no data. The offset is 0, or −32767 steps where values may be negative (residuals, `ucls`,
-`scls`, `mesma`). A value that does not fit ends the run with an error. STEP of residuals is that of reflectance from 0 to 1, in other
-units as many powers of ten larger. The header has gain and offset, and all commands of unmix apply them.
+`--quantize STEP` (at most 0.1) stores abundances, sums, ranges (rounded outwards), means and residuals as unsigned 16-bit
+integers: a value is offset + STEP × integer, and 65535 is no data. The offset is 0, or −32767 steps where values may be negative
+(residuals, `ucls`, `scls`, `mesma`). A value that does not fit ends the run with an error. STEP of residuals is that of
+reflectance from 0 to 1, in other units as many powers of ten larger. The header has gain and offset, and all commands of unmix
+apply them.
 """
 
 

@@ -1,16 +1,19 @@
 """What is laid over a scene lies where the scene does: masks, cubes of weights, noise and allowed endmembers, rasters of classes."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import rasterio
-from conftest import refused, write_cube
+from conftest import read_map, refused, write_cube
 from rasterio.transform import Affine, from_origin
 
+import unmix
 from unmix import CubeError
 from unmix.commands.regions import regions_of_raster
 from unmix.io import open_cube
+from unmix.io.formats.header import geotransform
 from unmix.io.ground import both_places
 from unmix.maps.derived.noise import AllowedCube, NoiseCube, WeightsCube
 from unmix.runs.record.report import masks_of
@@ -166,3 +169,61 @@ def test_values_of_a_users_masks_are_counted_with_a_preset_too(tmp_path, scene, 
     assert masks_of(cube, reading)[0]["values"] == {"0": 40, "1": 40, "2": 40}
     own = replace(reading, mask_out=PRESETS["emit"]["mask_out"])
     assert bool(masks_of(cube, own)) == (preset != "emit")
+
+
+@pytest.mark.parametrize("turn", ["", "0", "17.5", "-90", "90", "179.9", "180", "-180", "270"])
+def test_a_turned_map_info_lies_where_gdal_has_it(tmp_path, turn):
+    place = f"{{UTM, 1.5, 2, 500000, 5091000, 30, 20, 33, North, WGS-84{', rotation=' * bool(turn)}{turn}}}"
+    path = write_cube(tmp_path / "x.hdr", np.ones((LINES, SAMPLES, BANDS), np.uint8))
+    path.write_text(path.read_text() + f"map info = {place}\n")
+    with rasterio.open(path.with_suffix(".img")) as file:
+        np.testing.assert_allclose(
+            geotransform(open_cube(path).fields["map info"]), file.transform.to_gdal(), atol=1e-6
+        )
+
+
+def test_a_scene_whose_lines_go_north_is_the_other_one_turned(tmp_path):
+    """Polygons, boxes, masks and places of targets of a map with its first line in the south."""
+    rng = np.random.default_rng(3)
+    E, A = rng.random((8, 3)) + 0.1, rng.dirichlet(np.ones(3), (LINES, SAMPLES))
+    Y, keep = A @ E.T, rng.random((LINES, SAMPLES)) > 0.3
+    north = from_origin(500000, 5000000, 30, 20)
+    south = north @ Affine.translation(0, LINES) @ Affine.scale(1, -1)
+    for name, transform, turn in (("n", north, 1), ("s", south, -1)):
+        how = {"height": LINES, "width": SAMPLES, "crs": "EPSG:32632", "transform": transform}
+        with rasterio.open(tmp_path / f"{name}.tif", "w", count=8, dtype="float64", **how) as file:
+            file.write(Y[::turn].transpose(2, 0, 1))
+    with rasterio.open(tmp_path / "m.tif", "w", count=1, dtype="uint8", **(how | {"transform": north})) as file:
+        file.write(keep[None].astype(np.uint8))
+    spectra = "".join(f"e{k},{','.join(map(str, e))}\n" for k, e in enumerate(E.T))
+    (tmp_path / "lib.csv").write_text(f"name,{','.join(map(str, range(400, 408)))}\n{spectra}")
+    area = [[500061.0, 4999810.0], [500241.0, 4999810.0], [500241.0, 4999943.0], [500061.0, 4999810.0]]
+    (tmp_path / "p.geojson").write_text(
+        json.dumps(
+            {
+                "type": "FeatureCollection",
+                "crs": {"type": "name", "properties": {"name": "EPSG:32632"}},
+                "features": [
+                    {
+                        "type": "Feature",
+                        "properties": {"id": "p"},
+                        "geometry": {"type": "Polygon", "coordinates": [area]},
+                    }
+                ],
+            }
+        )
+    )
+    maps, boxes, means = [], [], []
+    for name, turn in (("n", 1), ("s", -1)):
+        how = {"endmembers": tmp_path / "lib.csv", "method": "fcls", "bands": "all", "out_dir": tmp_path / "o"}
+        unmix.run(tmp_path / f"{name}.tif", mask=str(tmp_path / "m.tif"), **how)
+        maps.append(read_map(tmp_path / f"o/{name}", "abundance")[::turn])
+        means.append(unmix.zonal([tmp_path / f"o/{name}"], polygons=tmp_path / "p.geojson", column="id"))
+        unmix.run(tmp_path / f"{name}.tif", bbox="500061,4999810,500241,4999943", **how, overwrite=True)
+        boxes.append(read_map(tmp_path / f"o/{name}", "abundance")[::turn])
+    np.testing.assert_allclose(maps[0][keep], A[keep], atol=1e-6)
+    np.testing.assert_array_equal(maps[0], maps[1])
+    np.testing.assert_array_equal(boxes[0], boxes[1])
+    assert boxes[0].shape == (7, 6, 3)
+    for one, other in zip(*means):
+        assert one["mean"] == pytest.approx(other["mean"], rel=1e-9) and one["pixels"] == pytest.approx(other["pixels"])

@@ -63,7 +63,7 @@ def test_a_table_of_runs_and_a_truth(tmp_path, scene):
     rows, expected = json.loads(out)["maps"], unmix.compare(one, f"{other}_abundance.hdr")
     assert rows[0]["pairs"] == expected["pairs"] and rows[1]["rmse"] == 0 and rows[1]["seconds"] is not None
     out, _ = command("compare", one, other, f"{one}_abundance.hdr", "--truth", other)
-    assert len(out.splitlines()) == 4 and out.splitlines()[2].split()[2:5] == ["0.0000", "0.00°", "–"]
+    assert len(out.splitlines()) == 4 and out.splitlines()[2].split()[2:5] == ["0.0000", "0.00°", "inf"]
     command("compare", one, code=2, tells="1 maps: two are compared, or any number with --truth")
 
 
@@ -796,3 +796,64 @@ def test_a_shift_of_two_scenes_is_said(tmp_path, moved, caplog):
     said = [record.getMessage() for record in caplog.records if "is shifted against" in record.getMessage()]
     assert (found is None) == (moved == (0, 0)) == (said == [])
     assert found is None or np.allclose(found, moved, atol=0.1)
+
+
+@pytest.mark.parametrize(("step", "crop"), [(30, slice(3, 78)), (30, slice(0, 80)), (90, slice(0, 80))])
+def test_deviations_of_two_scenes_of_other_extents(tmp_path, step, crop):
+    """Both deviations count where pixels are those of one grid, and none where one map is averaged."""
+    random, here = np.random.default_rng(5), {}
+    E = random.uniform(0.1, 0.9, (30, 3))
+    library, k = write_csv(tmp_path / "e.csv", E), step // 30
+    A = random.dirichlet(np.full(3, 20.0), (60, 80))
+    for name, part, pixel in (("a", slice(0, 80), 30), ("b", crop, step)):
+        n = pixel // 30
+        fractions = A[:, part].reshape(60 // n, n, -1, n, 3).mean(axis=(1, 3)) if n == 1 else A[: 60 // n, : 80 // n]
+        Y = fractions @ E.T + 0.02 * random.standard_normal((*fractions.shape[:2], 30))
+        corner = 500000 + 30 * part.start
+        path = write_cube(tmp_path / f"{name}.hdr", Y)
+        with open(path, "a") as header:
+            header.write(f"map info = {{UTM, 1, 1, {corner}, 4100000, {pixel}, {pixel}, 11, North, WGS-84}}\n")
+        unmix.run(path, endmembers=library, method="ucls", uncertainty=True)
+        here[name] = abundances(tmp_path / name)[..., :3].astype(float), read_values(tmp_path / f"{name}_sigma.hdr")
+    found = unmix.compare(tmp_path / "a", tmp_path / "b", out=tmp_path / "d.hdr")
+    if k > 1:
+        assert not any({"within", "significant"} & set(pair) for pair in found["pairs"])
+        return
+    (a, sigma_a), (b, sigma_b) = here["a"], here["b"]
+    z = (a[:, crop] - b) / np.hypot(sigma_a[:, crop, :3], sigma_b[..., :3])
+    for j, pair in enumerate(found["pairs"]):
+        assert pair["significant"] == pytest.approx((abs(z[..., j]) > 1.96).mean(), abs=1e-3)
+    written = read_values(tmp_path / "d.hdr")[..., 3:]
+    is_there = written[..., 0] != -9999
+    assert is_there.sum() == z[..., 0].size
+    np.testing.assert_allclose(written[is_there], z.reshape(-1, 3), rtol=1e-4, atol=1e-5)
+
+
+def test_arrays_of_other_programs(tmp_path):
+    """Own maps in any order of axes, beside a run and a truth; each divided by its own number."""
+    A = np.random.default_rng(1).dirichlet(np.ones(3), (11, 13))
+    lines, samples, _ = A.shape
+    wrong = A[..., [2, 0, 1]] + 0.05
+    np.save(tmp_path / "yxb.npy", wrong)
+    np.save(tmp_path / "table.npy", wrong.reshape(-1, 3))
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file["byx"], file["percent"] = wrong.transpose(2, 0, 1), 100 * wrong
+    np.save(tmp_path / "truth.npy", A.transpose(2, 0, 1))
+    names = ("yxb.npy", "table.npy", "m.h5:/byx")
+    for name in names:
+        found = unmix.compare(tmp_path / name, tmp_path / "truth.npy" if name != "table.npy" else tmp_path / "yxb.npy")
+        assert found["rmse"] == pytest.approx(0.05 * (name != "table.npy"), abs=1e-6)
+        assert found["pixels"]["compared"] == lines * samples
+    found = unmix.compare(tmp_path / "m.h5:/percent", tmp_path / "truth.npy", scale=(100.0, 1.0))
+    assert found["rmse"] == pytest.approx(0.05, abs=1e-6)
+    out, _ = command("compare", tmp_path / "yxb.npy", "--truth", tmp_path / "truth.npy")
+    assert out.splitlines()[1].split()[-2:] == ["3", "abundances"]
+    np.save(tmp_path / "other.npy", np.ones((4, 5, 6)))
+    refused(
+        unmix.OutputError,
+        r"its shape \(4, 5, 6\) is no map",
+        unmix.compare,
+        tmp_path / "other.npy",
+        tmp_path / "yxb.npy",
+    )
+    refused(unmix.MethodError, "`scale` 0", unmix.compare, tmp_path / "yxb.npy", tmp_path / "yxb.npy", scale=(1.0, 0.0))

@@ -30,8 +30,8 @@ class Batch(Shown):
     kappa, delta : arrays (N,), float64
         The certificate (`unmix.certificate`): a κ above 1e-10 is a failure; δ bounds the distance from the optimum, and
         is infinite if the optimum is not unique, or depends on more than 96 columns or nearly dependent ones. A system
-        is certified where κ is at most 1e-10 and δ is finite. Where all weights of a system of the host are 0, x and
-        ``rmse`` are NaN, κ and δ infinite.
+        is certified where κ is at most 1e-10 and δ is finite. A system of the host without data (a value of b is not
+        finite, or all weights are 0) has NaN in all.
     steps : array (N,), int32
         Columns that entered or left.
     smooth : tensor (N,), bool, or None
@@ -48,7 +48,7 @@ class Batch(Shown):
     @property
     def failed(self) -> np.ndarray:
         """Return the indices of the systems whose κ is above 1e-10; the others are certified where δ is finite."""
-        return np.flatnonzero(~(on_host(self.kappa) <= CERTIFIED))
+        return np.flatnonzero(on_host(self.kappa) > CERTIFIED)
 
 
 def nnls(
@@ -71,7 +71,8 @@ def nnls(
     A : array-like of shape (m, n), or (K, m, n)
         The matrix of all systems, or one for each of K = N, or the matrices that ``dictionary`` chooses from.
     B : array-like of shape (m,) or (N, m)
-        The right-hand sides; what a masked array masks is NaN.
+        The right-hand sides. Of the host's, a row with a value that is not finite, or masked, has NaN as answers, but
+        where its weight is 0.
     weights : array-like of shape (m,) or (N, m), optional
         Weights of the rows, of all systems or of each, at least 0, such as 1/σ²; default is 1. Of the host's rows,
         those of weight 0 may have no value.
@@ -182,8 +183,8 @@ class SystemSolver(NamedTuple):
             raise InputError(f"A is {m} x {n}, but B has shape {B.shape}; a right-hand side is a row of {m}")
         weights = own.get("weights")
         B = B if weights is None else without_weight(B, weights)
-        refuse_nonfinite("B", B)
-        N = len(B)
+        N, is_lost = len(B), ~np.isfinite(B).all(axis=1)
+        B = np.where(is_lost[:, None], 0.0, B)
         of_system, sizes = self.matrices(N, own.pop("dictionary", None))
         answers: dict[str, Any] = {"x": np.zeros((N, n)), "steps": np.zeros(N, np.int32)}
         answers |= {name: np.zeros((N, 1)) for name in ("rmse", "kappa", "delta")}
@@ -199,9 +200,9 @@ class SystemSolver(NamedTuple):
                 right = right * of_system["roots"]
             self.engine.solve(np.ascontiguousarray(right), of_system, answers)
             grow(answers, sizes, size, size_of_roots)
-            if weights is not None and not (weighs := np.broadcast_to(weights.any(axis=-1), N)).all():
-                for name, value in (("x", np.nan), ("rmse", np.nan), ("kappa", np.inf), ("delta", np.inf)):
-                    answers[name][~weighs] = value
+            is_lost |= False if weights is None else ~np.broadcast_to(weights.any(axis=-1), N)
+            for name in ("x", "rmse", "kappa", "delta"):
+                answers[name][is_lost] = np.nan
         return Batch(**{name: values if name == "x" else values.reshape(N) for name, values in answers.items()})
 
     def matrices(self, N: int, dictionary: np.ndarray | None) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -57,9 +57,10 @@ def is_noisy(moments: Moments, p: int) -> bool:
         return False
     # A regression on all other bands fits noise, too.
     noise = power["regression"] / (1.0 - L / moments.pixels)
-    if Plane(moments).is_flat(p):
-        return power["spatial"] > LEAST_OF_FLAT * float(np.trace(moments.covariance))
-    return noise > LEAST_OF_DIFFERENCES * power["spatial"]
+    # Pixels in no order differ from their neighbours, too: only a regression tells that from noise.
+    if noise <= LEAST_OF_DIFFERENCES * power["spatial"]:
+        return False
+    return not Plane(moments).is_flat(p) or power["spatial"] > LEAST_OF_FLAT * float(np.trace(moments.covariance))
 
 
 def averaged(scene: Scene) -> Scene:

@@ -53,7 +53,7 @@ from .sample import (
 log = logging.getLogger("unmix")
 freed, load_spectra = later(__package__, "free:Freed"), later("unmix.library", "files:load_for")
 albedo_of, geometry_of = (later(__package__, f"albedo:{name}") for name in ("Albedo", "geometry_of"))
-nearest = later("unmix.io", "nearest:nearest")
+nearest, placed = later("unmix.io", "nearest:nearest"), later("unmix.io", "ground:placed")
 
 # Placeholders in mask names, filled in for each scene: {stem}, {dir}, and {stem:RFL=MASK} for the stem with another
 # word.
@@ -306,7 +306,10 @@ def laid_over(mask: Mask, scene: Cube, reading: ReadOptions) -> Mask:
     lines, samples = part_of(scene, reading.lines, reading.samples, reading.bbox)
     sizes = {(scene.lines, scene.samples), (lines.stop - lines.start, samples.stop - samples.start)}
     is_out = mask.option == "mask_out"
-    found = None if (mask.cube.lines, mask.cube.samples) in sizes else nearest(mask.cube, scene, outside=float(is_out))
+    at, to = placed(mask.cube), placed(scene)
+    is_turned = at is not None and to is not None and at[5] * to[5] < 0  # the lines of one go north
+    is_one = (mask.cube.lines, mask.cube.samples) in sizes and not is_turned
+    found = None if is_one else nearest(mask.cube, scene, outside=float(is_out))
     if found is None:
         return mask
     beyond = 1.0 - np.mean(found.places[0] >= 0) * np.mean(found.places[1] >= 0)

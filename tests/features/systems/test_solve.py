@@ -115,7 +115,7 @@ FAULTS = {
     "not an array": ("x.csv", "b.npy", "arrays are read from"),
     "which": ("two.h5", "b.npy", "name one of its datasets"),
     "objects": ("o.npy", "b.npy", "cannot be read"),
-    "not finite": ("a.npy", "n.npy", "not finite, first in row 2"),
+    "not finite": ("n2.npy", "b.npy", "A holds values that are not finite|not finite"),
 }
 
 
@@ -127,7 +127,7 @@ def test_faults_are_one_line_and_leave_nothing(tmp_path, arrays, what):
     np.save(tmp_path / "bt.npy", B.T)
     np.save(tmp_path / "t.npy", np.array(["a", "b"]))
     np.save(tmp_path / "o.npy", np.array([{}], object), allow_pickle=True)
-    np.save(tmp_path / "n.npy", np.where(np.arange(7)[:, None] == 2, np.nan, B))
+    np.save(tmp_path / "n2.npy", np.where(np.arange(len(A))[:, None] == 2, np.nan, A))
     (tmp_path / "x.csv").write_text("1,2\n")
     with h5py.File(tmp_path / "two.h5", "w") as file:
         file["A"], file["C"] = A, A
@@ -188,3 +188,18 @@ def test_systems_with_weights_columns_and_a_dictionary(tmp_path, ending, memory)
         "solve", names["B"], names["B"], "--quadratic", "--weights", names["weights"], "-o", tmp_path / "y.npy", code=2
     )[1]
     assert "not for --quadratic" in err
+
+
+def test_systems_without_data_have_none_in_their_answers(tmp_path, arrays):
+    A, B = arrays
+    weights = np.ones(B.shape)
+    B[2, 3], B[4, 0], weights[4, 0], weights[5] = np.nan, np.inf, 0.0, 0.0
+    for name, values in (("a", A), ("b", B), ("w", weights)):
+        np.save(tmp_path / f"{name}.npy", values)
+    files = [tmp_path / f"{name}.npy" for name in "abx"]
+    found = solve_files(*files, weights=tmp_path / "w.npy", device="cpu")
+    assert (found["without_data"], found["failed"], found["certified"]) == (2, 0, len(B) - 2)
+    x = np.load(files[2])
+    assert np.isnan(x[[2, 5]]).all() and np.isfinite(np.delete(x, [2, 5], axis=0)).all()
+    masked = unmix.nnls(A, np.ma.masked_invalid(B))
+    assert np.flatnonzero(np.isnan(masked.x).all(axis=1)).tolist() == [2, 4] and len(masked.failed) == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import InputError, MethodError
+from ...errors import InputError, MethodError, UnmixError
 from ...io.cube import band_names
 from ...library import Endmembers
 from ...library.spectra import angles_between
@@ -18,6 +18,7 @@ from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page, side_for
 from ...pages.pictures import Canvas, MapView
 from ...pages.write import write_page
 from ...runs.files.finished import FinishedRun, stem_of_outputs
+from .array_maps import is_array
 from .blocks import blocks_of, both_of, plan_of
 from .change import SIGNIFICANT, ReadsPairs, beyond, deviation_of_pairs, format_of, pixels_outside, write_change
 from .grids import is_one_grid, placed
@@ -171,7 +172,7 @@ def compare(
     by: str | None = None,
     mask: str | None = None,
     nodata: float | None = None,
-    scale: float = 1.0,
+    scale: float | tuple[float, float] = 1.0,
     offset: float = 0.0,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
@@ -193,7 +194,8 @@ def compare(
     ----------
     a, b : path-like
         A run (the beginning of its outputs' names, one of them, or its cube), or a raster of abundances, beside which
-        ``_endmembers.csv`` in place of ``_abundance`` may hold the spectra. Differences are a − b; b is the reference.
+        ``_endmembers.csv`` in place of ``_abundance`` may hold the spectra, or an array, FILE.npy or FILE.h5:/NAME.
+        Differences are a − b; b is the reference.
     kind : str, optional
         The maps of runs to compare; default is the one that ``a`` or ``b`` names, else the abundances, or the sums by
         class where one run has no abundances.
@@ -205,8 +207,8 @@ def compare(
         out.
     nodata : float, optional
         The value, as stored, that stands for no data in a raster that no run wrote; default is its header's.
-    scale : float
-        The divisor of the values of such a raster: 100 for per cent.
+    scale : float or tuple of float
+        The divisor of the values of such rasters, or those of a and of b: 100 for per cent.
     offset : float
         The number added to these values after that.
     out : path-like, optional
@@ -253,13 +255,14 @@ def compare(
         pixel in common; or the mask is of neither's size, or of both and on other grids.
     MethodError
         Where ``out`` does not end in .html, .tif or .hdr, ``threshold`` is below 0, ``by`` is not class,
-        ``scale`` is not above 0, it or ``nodata`` is given and both maps are
+        a ``scale`` is not above 0, it or ``nodata`` is given and both maps are
         of runs, or a run's endmembers have no classes and these are asked for.
     """
     if by not in (None, "class"):
         raise MethodError(f"`by` {by}: has to be class")
-    if not 0 < scale < np.inf:
-        raise MethodError(f"`scale` {scale:g}: must be above 0, and finite")
+    scales = scale if isinstance(scale, tuple) else (scale, scale)
+    if not all(0 < one < np.inf for one in scales):
+        raise MethodError(f"`scale` {scale}: must be above 0, and finite")
     if not np.isfinite(offset):
         raise MethodError(f"`offset` {offset:g}: must be finite")
     if threshold is not None and not 0 <= threshold < np.inf:
@@ -267,13 +270,18 @@ def compare(
     form = None if out is None else format_of(Path(out))
     named = [kind_named(Path(path)) for path in (a, b)]
     likely = ["fraction"] * 2 if by == "class" else [named[0] or named[1], named[1] or named[0]]
-    one, other = (side.read_as(nodata, scale, offset) for side in both_sides((Path(a), Path(b)), kind, likely, dataset))
+    sides = both_sides((Path(a), Path(b)), kind, likely, dataset)
+    one, other = (side.read_as(nodata, divisor, offset) for side, divisor in zip(sides, scales))
     others = [name for name in named if name in OF_ONE_BAND] if kind is None and (one.report or other.report) else []
     if others and (by or set(named) - {None, others[0]}):
         raise MethodError(f"{a}, {b}: {others[0]} and shares are not compared; name one map of both runs")
     if others and out is not None and form is None:
         raise MethodError(f"{out}: a page is of shares; name a map, .tif or .hdr")
-    if one.report and other.report and (nodata is not None or scale != 1.0 or offset != 0.0 or dataset is not None):
+    if (
+        one.report
+        and other.report
+        and (nodata is not None or set(scales) != {1.0} or offset != 0.0 or dataset is not None)
+    ):
         raise MethodError(
             "`nodata`, `scale`, `offset` and `dataset` are for rasters that no run wrote: runs know theirs"
         )
@@ -302,8 +310,9 @@ def compare(
             "things"
         )
     scenes = [side.report.get("scene") for side in (one, other)]
-    if None not in scenes and scenes[0] != scenes[1] and one.grid is None and other.grid is None:
-        is_placed = placed(one.cube) is not None and is_one_grid(one.cube, other.cube)
+    is_averaged = any(side.grid is not None and not side.grid.crops for side in (one, other))
+    if None not in scenes and scenes[0] != scenes[1] and not is_averaged:
+        is_placed = one.grid is not other.grid or (placed(one.cube) is not None and is_one_grid(one.cube, other.cube))
         same = "place" if is_placed else "line and sample"
         log.warning(f"{other.path}: is of another scene than {one.path}; pixels of the same {same} are compared")
     found, pairs = comparison(one, other)
@@ -314,8 +323,8 @@ def compare(
                 f"{one.path}: is shifted against {other.path} by {shift[0]:.1f} lines and {shift[1]:.1f} samples; "
                 "edges pass for changes: register the scenes first"
             )
-    for side, values in zip((one, other), found["values"].values()):
-        warn_of_values(side, *values)
+    for side, (low, high), per_cent in zip((one, other), found["values"].values(), ("100,1", "1,100")):
+        warn_of_values(side, low, high, "100" if one.report or other.report else per_cent)
     if threshold is not None:
         for row, counts in zip(found["pairs"], beyond(one, other, pairs, threshold)):
             row |= counts
@@ -333,23 +342,31 @@ def compare(
 def both_sides(
     paths: tuple[Path, Path], kind: str | None, likely: Sequence[str | None], dataset: str | None
 ) -> tuple[Side, Side]:
-    """Open both maps, a MATLAB file last: it may take the other's size; ``dataset`` is of b, or of a if b is a run's."""
+    """Open both maps, arrays last: they may take the other's size; ``dataset`` is of b, or of a if b is a run's."""
     names = [dataset if dataset and FinishedRun.of_source(path) is None else None for path in paths]
     names[0] = None if names[1] else names[0]
-    found: dict[int, Side] = {}
-    for k in sorted((0, 1), key=lambda k: paths[k].suffix.lower() == ".mat"):
-        other = found.get(1 - k)
-        size = None if other is None else (other.cube.lines, other.cube.samples)
-        found[k] = side_of(paths[k], kind, likely[k], names[k], size)
-    return found[0], found[1]
+
+    def side(k: int, size: tuple[int, int] | None) -> Side:
+        return side_of(paths[k], kind, likely[k], names[k], size)
+
+    first, last = sorted((0, 1), key=lambda k: (is_array(paths[k]), paths[k].suffix.lower() == ".mat"))
+    try:
+        found = side(first, None)
+    except UnmixError:  # a table of pixels: the other one may say the size
+        if not is_array(paths[first]) and paths[first].suffix.lower() != ".mat":
+            raise
+        first, last = last, first
+        found = side(first, None)
+    sides = {first: found, last: side(last, (found.cube.lines, found.cube.samples))}
+    return sides[0], sides[1]
 
 
-def warn_of_values(side: Side, low: float, high: float) -> None:
+def warn_of_values(side: Side, low: float, high: float, per_cent: str) -> None:
     """Warn of a raster whose values cannot be shares: undeclared fill values, per cent, or classes."""
     if not side.report and (low < LEAST_SHARE or high > LARGEST_SHARE):
         log.warning(
             f"{side.path}: values from {low:g} to {high:g} are taken for shares; "
-            f"`nodata` {low:g} if that is fill, `scale` 100 if per cent, `legend` if classes"
+            f"`nodata` {low:g} if that is fill, `scale` {per_cent} if per cent, `legend` if classes"
         )
 
 

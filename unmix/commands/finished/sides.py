@@ -35,6 +35,7 @@ from ...outputs.names import normalize_of
 from ...runs.files.finished import FinishedRun
 from ...scene import open_mask
 from ...settings.maps import MAPS, ORTHO
+from .array_maps import is_array, open_array_map
 from .grids import LEAST_COVERED, LEAST_OVERLAP, Averages, averages, is_one_grid, pixel_area
 
 log = logging.getLogger("unmix")
@@ -144,7 +145,7 @@ class Side:
 
     def beside(self, cube: Cube) -> "Side":
         """Return another map of the run, of the same pixels, as it is stored."""
-        return replace(self, cube=cube, sums=None)
+        return replace(self, cube=cube, names=band_names(cube), sums=None)
 
     def lines_of(self, size: int) -> int:
         """Return how many of the compared lines are read from ``size`` bytes."""
@@ -301,11 +302,13 @@ def on_one_grid(one: Side, other: Side) -> tuple[Side, Side] | None:
         return None
     said = "on the same grid as" if grid.crops else "averaged by area onto the pixels of"
     log.info(f"{fine.path}: {said} {coarse.path}")
-    if not grid.crops and (fine.ranges is not None or fine.sigma is not None):
-        log.info(f"{fine.path}: deviations and ranges of averages are not known, and left out")
     if fine.codes is not None:  # a pixel that is labelled in part may be of any classes
         grid = replace(grid, least=1.0 - LEAST_OVERLAP)
-    fine = replace(fine, grid=grid, ranges=None, sigma=None)
+    if not grid.crops and (fine.ranges is not None or fine.sigma is not None):
+        log.info(f"{fine.path}: deviations and ranges of averages are not known, and left out")
+        coarse = replace(coarse, sigma=None)  # alone it would be taken for the deviation of the difference
+        fine = replace(fine, ranges=None, sigma=None)
+    fine = replace(fine, grid=grid)
     return (coarse, fine) if fine.path is other.path else (fine, coarse)
 
 
@@ -350,25 +353,29 @@ def side_of(
     size: tuple[int, int] | None = None,
 ) -> Side:
     """Open one of the two maps of `compare`; without ``kind``, a run's is the ``likely`` one if the run has it."""
-    # ``dataset`` names the map in a file of several; ``size`` is for a MATLAB table (bands, pixels) that does not say
-    # its own.
+    # ``dataset`` names the map in a file of several; ``size`` is for arrays, and MATLAB tables (bands, pixels), that do
+    # not say their own.
     if path.is_dir() and not is_store(path):
         raise OutputError(f"{path}: is a folder; name a run or a map")
     try:
         run = FinishedRun.of(path)
     except OutputError as error:
+        is_matlab = path.suffix.lower() == ".mat"
         try:
-            is_table = size is not None and path.suffix.lower() == ".mat"
-            cube = decoded_values(open_matlab(path, dataset, size=size) if is_table else open_cube(path, dataset))
+            if is_array(path):
+                cube: Cube = open_array_map(path, size)
+            else:
+                cube = decoded_values(open_matlab(path, dataset, size=size) if is_matlab else open_cube(path, dataset))
         except (InputError, OSError) as why:
-            raise error if not path.exists() else OutputError(f"{error}; nor is it a raster: {brief(why)}") from None
+            is_there = path.exists() or is_array(path)
+            raise OutputError(f"{error}; nor is it a raster: {brief(why)}") if is_there else error from None
         beside = cube.path.with_name(cube.path.stem.removesuffix(MAP) + SPECTRA)
         spectra = load(beside) if beside.exists() else None
-        if is_table and spectra is None:
+        if is_matlab and spectra is None:
             with contextlib.suppress(LibraryError):  # benchmarks keep spectra and names beside abundances
                 own = load(path)
                 spectra = own if len(own.names) == cube.bands else None
-        names = list(spectra.names) if is_table and spectra is not None else band_names(cube)
+        names = list(spectra.names) if is_matlab and spectra is not None else band_names(cube)
         return Side(path, cube, names, spectra, {})
     likely = likely or run.asked(kind, COMPARED + OF_ONE_BAND)
     with run.believing():

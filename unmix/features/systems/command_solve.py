@@ -65,6 +65,7 @@ def command(
         result = solve_files(a, b, toeplitz_pulse=toeplitz_pulse, **settings)
     options.show(result, as_json, [])
     without = f", {result['without_delta']} by κ alone (no bound δ is known)" if result["without_delta"] else ""
+    without += f", {result['without_data']} without data: their x is NaN" if result["without_data"] else ""
     logging.getLogger("unmix").info(
         f"{b}: {result['certified']} of {result['systems']} systems of {result['m']} x {result['n']} "
         f"certified{without} on "

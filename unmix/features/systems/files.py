@@ -236,6 +236,8 @@ def empty_summary(systems: int, m: int, n: int) -> dict[str, Any]:
         "n": n,
         "device": "",
         "certified": 0,
+        # A value of b is not finite, or all weights are 0.
+        "without_data": 0,
         # κ alone is small: the optimality conditions hold, and other x may fit as well.
         "without_delta": 0,
         "failed": 0,
@@ -262,10 +264,12 @@ def add_batch(summary: dict[str, Any], part: slice, batch: Batch | Programme) ->
     summary["failed"] += len(failed)
     without = int(np.count_nonzero((batch.kappa <= CERTIFIED) & ~(batch.delta < np.inf)))
     summary["without_delta"] += without
-    summary["certified"] += len(batch.x) - len(failed) - without
+    lost = np.isnan(batch.kappa)
+    summary["without_data"] += int(lost.sum())
+    summary["certified"] += len(batch.x) - len(failed) - without - int(lost.sum())
     summary["failures"] += [part.start + int(i) for i in failed[: FAILURES_NAMED - len(summary["failures"])]]
-    summary["worst_kappa"] = max(summary["worst_kappa"], float(batch.kappa.max()))
-    summary["worst_delta"] = max(summary["worst_delta"], float(batch.delta.max()))
+    summary["worst_kappa"] = max(summary["worst_kappa"], float(batch.kappa.max(initial=0.0, where=~lost)))
+    summary["worst_delta"] = max(summary["worst_delta"], float(batch.delta.max(initial=0.0, where=~lost)))
     summary["steps"] += int(batch.steps.sum())
 
 

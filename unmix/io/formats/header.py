@@ -385,6 +385,8 @@ def geotransform(map_info: str) -> tuple[float, float, float, float, float, floa
     angle = math.radians((turns[0] if turns else 0.0) or 0.0)
     cos, sin = (math.cos(angle), math.sin(angle)) if angle else (1.0, 0.0)
     west, top = east - across * (sample - 1), north + down * (line - 1)
+    if abs(angle) == math.pi:  # so GDAL writes lines that go north, and reads it: samples go east all the same
+        return west, across, 0.0, top, 0.0, down
     return west, across * cos, across * sin + 0.0, top, down * sin + 0.0, -down * cos
 
 

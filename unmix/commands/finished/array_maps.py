@@ -1,0 +1,52 @@
+"""Maps in arrays of other programs, `FILE.npy` or `FILE.h5:/NAME`, whose axes the size of the other map tells."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import InputError
+from ...io import Cube
+from ...io.formats.array_files import open_array
+
+# Orders of axes that are tried, the commonest first.
+ORDERS = ("yxb", "byx", "ybx")
+
+
+@dataclass(eq=False)
+class ArrayMap(Cube):
+    """An array (lines, samples, bands) as a cube; see `unmix.io.cube.Cube` for the attributes."""
+
+    values: Any
+
+    def fill(self, lines: slice, filled: np.ndarray) -> None:
+        """Fill an array with whole lines."""
+        filled[...] = self.values[lines]
+
+
+def is_array(path: Path) -> bool:
+    """Return whether a name is that of an array: a file of NumPy, or a dataset after the name of a file."""
+    return path.suffix.lower() == ".npy" or (":" in str(path) and not path.exists())
+
+
+def open_array_map(spec: Path, size: tuple[int, int] | None) -> ArrayMap:
+    """Open a map of ``size`` (lines, samples); without one, an array of three axes whose shortest are the bands."""
+    array = open_array(spec)
+    path = spec if spec.exists() else Path(str(spec).rpartition(":")[0])
+    values: Any = None
+    if array.ndim == 3:
+        short = ORDERS[1 if array.shape[0] < min(array.shape[1:]) else 0]
+        fits = [one for one in ORDERS if size in (None, (array.shape[one.index("y")], array.shape[one.index("x")]))]
+        order = short if size is None else next(iter(fits), None)
+        values = None if order is None else np.moveaxis(array, [order.index(axis) for axis in "yxb"], [0, 1, 2])
+    elif size is not None and array.ndim == 2:
+        count = size[0] * size[1]
+        if array.shape == size or count in array.shape:  # pixels line by line, as NumPy flattens an image
+            flat = array if array.shape == size or array.shape[0] == count else np.asarray(array).T
+            values = np.asarray(flat).reshape(*size, -1)
+    if values is None:
+        of = "" if size is None else f" of {size[0]} lines of {size[1]} samples"
+        raise InputError(f"{spec}: its shape {array.shape} is no map{of}: (lines, samples, p), (p, lines, samples)")
+    lines, samples, bands = values.shape
+    return ArrayMap(path, path.stem, "array", lines, samples, bands, np.dtype(np.float64), "bip", values)
