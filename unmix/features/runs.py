@@ -191,11 +191,11 @@ class Part:
         return ""
 
     def judge(
-        self, problem: Any, maps: Any, lacks: Any, said: Any, solved: int
+        self, problem: Any, maps: Any, lacks: Any, said: Any, summary: Any
     ) -> tuple[dict[str, Any], list[tuple[int, str]]]:
         """Return entries in a run's record on the effects of noise, and sentences to log, with their levels."""
-        # maps are bands of the maps made from noise, lacks the shares of the ``solved`` pixels without them, said the
-        # text about these.
+        # maps are bands of the maps made from noise, lacks the shares of the solved pixels without them, said the text
+        # about these; the summary counts the pixels.
         return {}, []
 
     def of_maps(self, derived: Any, rasters: Any, path: Any) -> dict[str, Any]:

@@ -236,7 +236,7 @@ class SceneRun:
             log.warning(f"{cube.stem}: {said}")
         report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
         if not problem.mesma:
-            report |= self.of_noise(problem, plan.derived, summary.solved)
+            report |= self.of_noise(problem, plan.derived, summary)
         for part in self.parts.values():
             report |= part.of_maps(plan.derived, outputs.rasters, cube.path)
         report = self.regression.proved(report)
@@ -390,17 +390,17 @@ class SceneRun:
         what = "abundances" if problem.normalization is None else problem.normalization.description
         map_headers(self.outputs, self.scene, names, f"{method} ({solver})", summary.sums, further, origin, what)
 
-    def of_noise(self, problem: Problem, derived: Mapping[str, DerivedMap], solved: int) -> dict[str, Any]:
+    def of_noise(self, problem: Problem, derived: Mapping[str, DerivedMap], summary: Summary) -> dict[str, Any]:
         """Return the record's entries on what noise does; log what is to be said of it."""
         options, report = self.options, dict[str, Any]()
         words = {name: one.of_noise(options) for name, one in own_maps().items() if name in derived}
         maps = {
             name: self.outputs.rasters[name].stored()[:, -1] for name, said in words.items() if said and name in derived
         }
-        lacks, warnings = judge_noise(problem, maps, words, solved)
+        lacks, warnings = judge_noise(problem, maps, words, summary.solved)
         said = [(logging.WARNING, sentence) for sentence in warnings]
         for part in self.parts.values():
-            entry, own = part.judge(problem, maps, lacks, said, solved)
+            entry, own = part.judge(problem, maps, lacks, said, summary)
             report, said = report | entry, [*own, *said]
         for level, sentence in said:
             log.log(level, f"{self.cube.stem}: {sentence}")

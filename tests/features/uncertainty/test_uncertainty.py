@@ -469,3 +469,16 @@ def test_no_range_and_no_draw_where_no_residual_shows_noise(few_bands, name, wor
     (warned,) = [text for text in report["warnings"] if "`noise`" in text]
     assert warned.startswith(f"x: {none.mean() * 100:.0f} % of the pixels have no ")
     assert verify(folder / "x", everything=True).faults == []
+
+
+def test_more_spectra_than_bands_have_other_mixtures(tmp_path):
+    """Deviations are of one of many mixtures that fit as well: a warning in place of what they hold."""
+    E = np.random.default_rng(2).random((6, 20)) + 0.1
+    Y = np.random.default_rng(3).dirichlet(np.full(20, 0.2), (6, 8)) @ E.T
+    write_csv(tmp_path / "library.csv", E)
+    report = unmix.run(
+        write_cube(tmp_path / "x.hdr", Y), endmembers=tmp_path / "library.csv", method="nnls", uncertainty=True
+    )
+    said = report["uncertainty"]["said"]
+    assert said.startswith("20 spectra for 6 bands: pixels are fitted as well by other mixtures")
+    assert "two thirds" not in said and any(said.split(";")[0] in one for one in report["warnings"])

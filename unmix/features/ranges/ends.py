@@ -18,7 +18,7 @@ from ...certificate import UNIT_ROUNDOFF
 from ...compiled.jit import WIDE, compiled
 from ...problem import Problem
 from ...solvers.pixels.inverse_update import add_column
-from ...solvers.pixels.scalar import FREE, PASSIVE, Work, descend, lawson_hanson
+from ...solvers.pixels.scalar import FREE, PASSIVE, STEPS_PER_ENDMEMBER, Work, descend, lawson_hanson
 from . import proof
 
 _width = WIDE.width
@@ -177,14 +177,15 @@ def misfit_of(given, scratch, k):
 
 @compiled
 def optimum_at(given, scratch, f, mu, k, scale):
-    """Move from the optimum at hand, on a support of k, to that at μ, for ``f = Eᵀy``; return its support's size."""
+    """Move from the optimum at hand, on a support of k, to that at μ, for ``f = Eᵀy``; return its size, −1 if lost."""
     work = scratch.work
     for j in range(len(f)):
         work.f[j] = f[j] + mu * scratch.d[j]
         if work.state[j] != PASSIVE:
             work.state[j] = FREE
     k, multiplier, _, _ = descend(given, work, k, -1)
-    return lawson_hanson(given, work, k, multiplier, scale)[0]
+    k, steps = lawson_hanson(given, work, k, multiplier, scale)
+    return k if steps < STEPS_PER_ENDMEMBER * len(f) else -1  # else rounding drives it round in circles
 
 
 @compiled
@@ -235,6 +236,8 @@ def search_end(given, scratch, f, size, misfit, limit, bright):
     near, far, s = 0.0, np.inf, 2.0 * way / growth
     for _ in range(MOST_SUPPORTS):
         k = optimum_at(given, scratch, f, s**0.5, k, bright + s**0.5 * alone**0.5)
+        if k < 0:
+            return LOST, 1.0
         off = limit - misfit_of(given, scratch, k)
         if abs(off) <= LARGEST_MISS * way or far - near <= 4.0 * UNIT_ROUNDOFF * s:
             correct_end(given, scratch, s**0.5, k)

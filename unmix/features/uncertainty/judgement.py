@@ -12,17 +12,30 @@ from ...runs.record.fit import in_percent
 # Validity (docs/methods.md) from which on standard deviations are right to 5 %, and below which they are wider than
 # noise.
 SOUND, DOUBTFUL = 3.0, 1.0
+# The share of pixels whose abundances are not proved, above which deviations of a scene say too little.
+MOST_NOT_UNIQUE = 0.02
 
 
 def judge_deviations(
-    problem: Problem, sigma: np.ndarray, without: float
+    problem: Problem, sigma: np.ndarray, without: float, not_unique: float
 ) -> tuple[dict[str, Any], list[tuple[int, str]]]:
-    """Judge deviations by their validity (lines, samples); return shares, and sentences to log with their levels."""
+    """Judge deviations by their validity (lines, samples); return shares, and sentences to log with their levels.
+
+    ``without`` is the share of pixels without one, ``not_unique`` of those whose abundances are not proved.
+    """
     below = above = known = 0
     for line in sigma:
         some = line[line != np.float32(NODATA)]
         known, below, above = known + some.size, below + int((some < DOUBTFUL).sum()), above + int((some > SOUND).sum())
     shares = {"below_1": below / max(1, known), "above_3": above / max(1, known), "without": without}
+    p, L = len(problem.endmembers.names), len(problem.endmembers.matrix)
+    if known and (p > L or not_unique > MOST_NOT_UNIQUE):
+        who = f"{p} spectra for {L} bands: pixels" if p > L else f"{in_percent(not_unique)} of the pixels"
+        sentence = (
+            f"{who} are fitted as well by other mixtures, and deviations are of one: take `ranges`, or `unmix mesma` "
+            "with `average`"
+        )
+        return shares, [(logging.WARNING, sentence)]
     return shares, [(logging.INFO, said_of_deviations(shares["above_3"], shares["below_1"]))] if known else []
 
 

@@ -33,14 +33,16 @@ class Deviations(Part):
     """The deviations in the run of one scene."""
 
     def judge(
-        self, problem: Any, maps: Any, lacks: Any, said: Any, solved: int
+        self, problem: Any, maps: Any, lacks: Any, said: Any, summary: Any
     ) -> tuple[dict[str, Any], list[tuple[int, str]]]:
         """See `unmix.features.runs.Part.judge`."""
         if "sigma" not in maps or not problem.constraint.has_bounds:  # there is no validity
             return {}, []
         from .judgement import judge_deviations
 
-        trust, sentences = judge_deviations(problem, maps["sigma"], lacks["sigma"])
+        trust, sentences = judge_deviations(
+            problem, maps["sigma"], lacks["sigma"], summary.fit_certified / max(1, summary.solved)
+        )
         return {"uncertainty": trust | {"said": "; ".join(text for _, text in [*sentences, *said])}}, sentences
 
 
