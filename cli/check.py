@@ -39,7 +39,8 @@ def command(
     from unmix import check
 
     log = options.set_up_log(verbose, quiet, log_file)
-    log.handlers[0].setLevel(logging.ERROR)  # errors only: the findings are printed on stdout
+    # Findings are printed on stdout: the log has errors, and that code is compiled, which takes long the first time.
+    log.handlers[0].addFilter(lambda one: one.levelno >= logging.ERROR or (one.module == "cache" and not quiet))
     name, ((cube, *_), dates) = cube.name, archive.scenes_in(cube, settings["dataset"])
     report = check(cube, endmembers, **settings)
     findings = report["findings"]

@@ -262,9 +262,9 @@ def test_a_run_without_saturated_pixels(tmp_path):
 @pytest.mark.parametrize(
     ("size", "largest", "gain", "says"),
     [
-        (2000.0, 20.0, 1.0, "`scale` 10000 with `library_scale` 100 makes both reflectance, `scale` "),
-        (20.0, 2000.0, 1.0, "`scale` 100 with `library_scale` 10000 makes both reflectance, `scale` "),
-        (20.0, 2000.0, 0.1, "`scale` 1000 with `library_scale` 10000 makes both reflectance, `scale` "),
+        (2000.0, 20.0, 1.0, "`scale` 10000 with `library_scale` 100 if both are reflectance in these units, `scale` "),
+        (20.0, 2000.0, 1.0, "`scale` 100 with `library_scale` 10000 if both are reflectance in these units, `scale` "),
+        (20.0, 2000.0, 0.1, "`scale` 1000 with `library_scale` 10000 if both are reflectance in these units, `scale` "),
         (2000.0, 0.3, 1.0, "`scale` 10000 (or `library_scale` 0.0001) brings them together, `scale` 1 keeps them"),
         (0.3, 40.0, 1.0, "`library_scale` 100 (or `scale` 0.01) brings them together, `scale` 1 keeps them"),
         (5e7, 40.0, 1.0, "`scale` 1e+06 (or `library_scale` 1e-06) brings them together"),

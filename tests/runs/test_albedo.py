@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import falsify, read_values, write_csv, write_cube
+from conftest import falsify, read_map, read_values, refused, write_csv, write_cube
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import fractions
@@ -207,3 +207,19 @@ def test_endmembers_brighter_than_white(tmp_path, extract, caplog):
     else:
         out, _ = command("verify", tmp_path / "w/s", "--cube", path, "--all")
     assert "lines unmixed again" in out
+
+
+def test_a_library_measured_under_other_angles(tmp_path):
+    """Two more angles are the library's; what is written is in the library's geometry, so that it can be given again."""
+    random = np.random.default_rng(4)
+    W, A = random.uniform(0.1, 0.9, (20, 3)), random.dirichlet(np.ones(3), (8, 9))
+    scene, laboratory = geometry_of("60,10"), geometry_of("30,0")
+    path = write_cube(tmp_path / "s.hdr", scene.reflectance(A @ W.T))
+    write_csv(tmp_path / "e.csv", laboratory.reflectance(W))
+    how = {"method": "fcls", "out_dir": tmp_path / "w"}
+    unmix.run(path, endmembers=tmp_path / "e.csv", albedo="60,10,30,0", **how)
+    np.testing.assert_allclose(read_map(tmp_path / "w/s", "abundance"), A, atol=1e-6)
+    command("verify", tmp_path / "w/s", "--cube", path, "--all", says="lines unmixed again")
+    unmix.run(path, endmembers=tmp_path / "w/s_endmembers.csv", albedo="60,10,30,0", overwrite=True, **how)
+    np.testing.assert_allclose(read_map(tmp_path / "w/s", "abundance"), A, atol=1e-6)
+    refused(unmix.MethodError, "or four with the library's", unmix.run, path, albedo="60,10,30", **how)

@@ -122,7 +122,7 @@ def test_the_refusal_names_scale_and_offset(shifted, tmp_path):
     assert fault is not None and "an offset, too: `preset` sentinel-2 brings them together" in fault
     other = write_cube(tmp_path / "t.hdr", ((A @ E.T + 0.5) * 5000).round().astype(np.uint16), **AXIS)
     fault = scale_fault(open_scene(other), library)
-    assert "an offset, too, so they are no reflectance: divide raw counts by white less dark" in fault
+    assert "an offset, too, so they are no reflectance: take (raw - dark) / (white - dark) of counts" in fault
     assert "`scale` 1 keeps them" in fault and "`scale` 5" not in fault
     plain = write_cube(tmp_path / "p.hdr", (A @ E.T * 10000).round().astype(np.uint16), **AXIS)
     assert "offset" not in scale_fault(open_scene(plain), library)
@@ -138,7 +138,7 @@ def test_raw_counts_get_no_scale(tmp_path, seed):
     counts = (random.dirichlet(np.ones(3), (30, 30)) @ spectra.T * white + dark).round().astype(np.uint16)
     library = Endmembers(("a", "b", "c"), spectra, None, source="lib.csv")
     fault = scale_fault(open_scene(write_cube(tmp_path / "raw.hdr", counts)), library)
-    assert "divide raw counts by white less dark" in fault and fault.count("`scale`") == 1
+    assert "take (raw - dark) / (white - dark) of counts" in fault and fault.count("`scale`") == 1
     plain = write_cube(tmp_path / "p.hdr", ((counts - dark) / white * 10_000).round().astype(np.uint16))
     assert "`scale` 10000" in scale_fault(open_scene(plain), library)
 

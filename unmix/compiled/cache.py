@@ -46,8 +46,6 @@ DIGEST_BYTES = 32
 MOST_DAYS_UNUSED = 90  # without a process that loads code from a folder
 KEY, CODE = re.compile("[0-9a-f]{16}"), (".nbc", ".nbi")  # a folder's name; suffixes of code, and of indices of old
 SECONDS_BEFORE_MESSAGE, SECONDS_BETWEEN_MESSAGES = 1.0, 5.0  # of compiling
-# Functions where nothing is compiled yet: `run` 96 with --method fcls, 107 by default, `nmf` 42; see `Watch.explain`.
-MOST_FUNCTIONS = 100
 
 
 def _state_of(status: os.stat_result) -> tuple[int, int, int]:
@@ -237,16 +235,15 @@ class CompileWatch(event.Listener):
         """Log what takes so long, or how far it is; wait for the next message."""
         seconds = self.seconds + (time.perf_counter() - self.since if self.since >= 0.0 else 0.0)
         if not self.said:
-            self.explain(seconds)
+            self.explain()
         elif self.since >= 0.0:
             log.info(f"{self.functions} functions are compiled after {seconds:.0f} s")
         self.said, self.at = True, seconds + SECONDS_BETWEEN_MESSAGES
         if self.since >= 0.0:
             self.wait(seconds)
 
-    def explain(self, seconds: float) -> None:
-        """Log what takes long, how long at the pace so far, and whether it is done once."""
-        most = max(1.0, seconds) / max(1, self.functions) * MOST_FUNCTIONS
+    def explain(self) -> None:
+        """Log what takes long, and whether it is done once."""
         advice = "the code is kept on disk, so this is done once"
         if not cache_folder():
             # Another UNMIX_CACHE_DIR would lose what an administrator has compiled.
@@ -255,9 +252,7 @@ class CompileWatch(event.Listener):
                 f"each run does this again, since no folder for the code is private to you; set {variable} to one that "
                 "is"
             )
-        log.info(
-            f"compiling for this type of data and this task, which takes up to {most:.0f} s at this pace; {advice}"
-        )
+        log.info(f"compiling for this type of data and this task, up to some 100 functions; {advice}")
 
 
 WATCH = CompileWatch()

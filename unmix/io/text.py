@@ -52,7 +52,7 @@ def decoded(raw: bytes, strictly: bool = False) -> str:
     except UnicodeDecodeError:
         if strictly:
             raise
-        return raw.decode("latin-1")
+        return raw.removeprefix(b"\xef\xbb\xbf").decode("latin-1")
 
 
 def decimal_commas(path: str | os.PathLike[str], example: str, error: type[UnmixError], where: str = "") -> UnmixError:

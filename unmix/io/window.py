@@ -238,6 +238,10 @@ class Changed(Window):
         """Return changed values of the bands left, from scaled values of the bands in use (L, n); missing is NaN."""
         raise NotImplementedError
 
+    def change_library(self, values: np.ndarray) -> np.ndarray:
+        """Return spectra of a library (L, p), changed; as `change` does, unless they were measured otherwise."""
+        return self.change(values)
+
     @property
     def changed_bands(self) -> Bands:
         """The bands that are left, whose values need no scaling."""

@@ -143,7 +143,10 @@ def axis_in_library(
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return wavelengths and FWHM (L,) in nm; None where they only count, `LibraryError` where they mix two units."""
     if is_no_axis(waves, units):
-        log.debug(f"{path}: its channels are only counted, and have no wavelengths")
+        if "raman" in units or "shift" in units:
+            log.warning(
+                f"{path}: a Raman shift is no wavelength, and left out; call it a wavenumber here and in the cube"
+            )
         return None, None
     if (fault := fault_of_unit(waves, units)) is not None:
         raise LibraryError(f"{path}: its wavelengths {fault}")

@@ -25,9 +25,9 @@ NORMAL_RANGE = -39.0, 9.0
 FWHM = 2 * np.sqrt(2 * np.log(2))
 # Wavelengths that differ by at most this share of a band's FWHM count as equal.
 MOST_SHIFT_OF_EQUAL = 0.1
-# A library whose channels are closer than this share of a band's spacing is finer than the cube: it is resampled, and
-# no single channel is taken for a band.
-FINER = 0.5
+# A library whose channels are closer than this share of a band's spacing (half, but for rounding) is finer than the
+# cube: it is resampled, and no single channel is taken for a band.
+FINER = 0.499
 # Weights held in memory at a time: bands times channels.
 MOST_WEIGHTS = 2**22
 # A library of at least `SPECTROMETER` channels is a spectrometer's, whose spacing changes little by little: neighbours
@@ -51,7 +51,7 @@ def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray
     if isinstance(cube, Changed):
         whole = fit_all(library, cube.source.cube, cube.source.bands.index, complete)
         waves = None if whole.wavelengths is None else whole.wavelengths[cube.is_left]
-        matrix = cube.change(whole.matrix)
+        matrix = cube.change_library(whole.matrix)
         lengths = np.linalg.norm(matrix, axis=0), np.linalg.norm(whole.matrix, axis=0)
         lost = np.flatnonzero(~(lengths[0] > NOTHING_LEFT * lengths[1]) & (lengths[1] > 0))
         if lost.size:
@@ -111,13 +111,13 @@ def fit_one(library: Endmembers, cube: Cube, used: np.ndarray, complete: bool) -
     if not valid.all():
         incomplete = np.flatnonzero((~valid).any(axis=0))
         holes = used[(~valid).any(axis=1)]
-        at_wavelength = "" if cube.wavelengths is None else f" ({cube.wavelengths[holes[0]]:g} nm)"
         named = ", ".join(f"'{library.names[j]}'" for j in incomplete[:5]) + (", …" if len(incomplete) > 5 else "")
+        left = bands_named(np.setdiff1d(used, holes).tolist()).partition(" ")[2]
+        whole = "" if len(incomplete) == len(library.names) else "; or such spectra with `complete`"
         raise LibraryError(
             f"{library.source}: {named} ({len(incomplete)} of {len(library.names)} spectra) "
-            f"{'have' if len(incomplete) > 1 else 'has'} no value at {bands_named(holes.tolist())}{at_wavelength}; "
-            "`complete` leaves such spectra out (of `unmix library resample`, too); or leave out bands (`bands`, "
-            "`ignore_nm`)"
+            f"{'have' if len(incomplete) > 1 else 'has'} no value at {bands_named(holes.tolist())}; leave these bands "
+            f"out: `bands` {left}{whole}"
         )
     waves = None if cube.wavelengths is None else cube.wavelengths[used]
     return replace(library, matrix=np.ascontiguousarray(matrix), wavelengths=waves, fwhm=None)

@@ -118,7 +118,7 @@ class RunModel:
         self.scene, L = Scene(self.cube, run.bands(), nodata), len(report["bands_used"])
         self.library = run.endmembers()
         self.albedo = self.cube if isinstance(self.cube, Albedo) else None
-        self.matrix = self.library.matrix if self.albedo is None else self.albedo.change(self.library.matrix)
+        self.matrix = self.library.matrix if self.albedo is None else self.albedo.change_library(self.library.matrix)
         has_shade = len(self.library.names) > 0 and run.report["method"] == "pcls"
         self.normalization = Normalization.of(normalize_of(report), self.matrix, has_shade)
         asked: dict[str, Any] = report.get("asked", {})

@@ -331,8 +331,8 @@ class Inputs:
         scene, options, shade = self.scene.unchanged(), self.options, self.shade
         cube = self.scene.cube
         if isinstance(cube, Albedo):
-            endmembers = replace(endmembers, matrix=cube.back(endmembers.matrix))
-            shade = None if shade is None else replace(shade, matrix=cube.back(shade.matrix))
+            endmembers = replace(endmembers, matrix=cube.of_library.reflectance(endmembers.matrix))
+            shade = None if shade is None else replace(shade, matrix=cube.of_library.reflectance(shade.matrix))
         # Windows of bands are tied (`tie`): ``keep`` returns the endmembers that a regression selected.
         elif scene is not self.scene:
             endmembers = keep(options.library_of(scene))

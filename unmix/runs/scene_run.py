@@ -24,7 +24,7 @@ from ..options import Options
 from ..outputs import LIBRARY, RECORD, believing, finite, folder_for, of_a_run, parse_record, suffixes_of
 from ..pages.pictures import bands_shown, browse_of
 from ..problem import Problem, plan_problem
-from ..scene import check_scale, open_scene, unit_of_library
+from ..scene import check_scale, open_scene, unit_of_library, warn_of_fill
 from ..summary import Summary
 from .executor import Executor, Progress, fill
 from .files.completed import CompletedRun
@@ -267,7 +267,10 @@ class SceneRun:
                 endmembers, passes = library or Endmembers.from_dict(about["endmembers"]), about["passes"]
         elif library is not None:
             endmembers, passes = library, 1
-            check_scale(self.scene, endmembers, options.reading.scale is not None or options.likelihood == "poisson")
+            if options.likelihood == "poisson":  # abundances of counts are in any unit
+                warn_of_fill(self.scene)
+            else:
+                check_scale(self.scene, endmembers, options.reading.scale is not None)
         else:
             endmembers, passes = self.executor.extract(self.scene)
             endmembers, passes = self.inputs.possible(endmembers), passes + 1

@@ -48,6 +48,7 @@ from .sample import (
     scale_fault,
     survey,
     unit_of_library,
+    warn_of_fill,
 )
 
 log = logging.getLogger("unmix")
@@ -241,7 +242,7 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
     whole = Scene(part, bands, nodata)
     changed: Changed
     if reading.albedo is not None:
-        changed = albedo_of(whole, geometry_of(reading.albedo))
+        changed = albedo_of(whole, reading.albedo)
     elif reading.free is not None:
         changed = freed(whole, load_spectra(reading.free, whole))
     else:

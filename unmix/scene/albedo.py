@@ -39,16 +39,25 @@ class Geometry(NamedTuple):
         return np.asarray(w / ((1.0 + 2.0 * self.incidence * gamma) * (1.0 + 2.0 * self.emission * gamma)))
 
 
-def geometry_of(text: str) -> Geometry:
-    """Return the geometry of ``INCIDENCE,EMISSION``, in degrees from the normal; `MethodError` where it is none."""
-    words = text.split(",")
+def geometries_of(text: str) -> list[Geometry]:
+    """Return the geometries of scene and library of ``INCIDENCE,EMISSION[,INCIDENCE,EMISSION]``, in degrees."""
     try:
-        incidence, emission = (float(word) for word in words)
+        angles = [float(word) for word in text.split(",")]
     except ValueError:
-        raise MethodError(f"`albedo` {text}: write INCIDENCE,EMISSION, two angles in degrees") from None
-    if not (0 <= incidence < 90 and 0 <= emission < 90):
+        angles = []
+    if len(angles) not in (2, 4):
+        raise MethodError(
+            f"`albedo` {text}: write INCIDENCE,EMISSION, two angles in degrees, or four with the library's"
+        )
+    if not all(0 <= angle < 90 for angle in angles):
         raise MethodError(f"`albedo` {text}: angles are from the normal, from 0 to below 90 degrees")
-    return Geometry(float(np.cos(np.radians(incidence))), float(np.cos(np.radians(emission))))
+    mu = [float(np.cos(np.radians(angle))) for angle in angles]
+    return [Geometry(*mu[:2]), Geometry(*mu[-2:])]
+
+
+def geometry_of(text: str) -> Geometry:
+    """Return the geometry of the scene; see `geometries_of`."""
+    return geometries_of(text)[0]
 
 
 class Albedo(Changed):
@@ -58,7 +67,8 @@ class Albedo(Changed):
     ----------
     source : Scene
         A scene whose cube is a `Window`, with L bands in use.
-    geometry : Geometry
+    angles : str
+        Of the scene, and of the library if that was measured under others: see `geometries_of`.
 
     Raises
     ------
@@ -71,9 +81,9 @@ class Albedo(Changed):
         "with `select`"
     )
 
-    def __init__(self, source: Scene, geometry: Geometry) -> None:
+    def __init__(self, source: Scene, angles: str) -> None:
         super().__init__(source, np.ones(len(source.bands.index), bool))
-        self.geometry = geometry
+        self.geometry, self.of_library = geometries_of(angles)
         above, known = 0, 0
         for line in np.unique(np.linspace(0, source.cube.lines - 1, LOOKED_AT).astype(int)):
             raw = read_lines(source.cube, slice(line, line + 1))
@@ -89,6 +99,10 @@ class Albedo(Changed):
     def change(self, values: np.ndarray) -> np.ndarray:
         """See `Changed.change`: the albedo of reflectance."""
         return self.geometry.albedo(values)
+
+    def change_library(self, values: np.ndarray) -> np.ndarray:
+        """See `Changed.change_library`: under the library's own angles."""
+        return self.of_library.albedo(values)
 
     def back(self, values: np.ndarray) -> np.ndarray:
         """Return the reflectance of albedo."""

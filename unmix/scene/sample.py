@@ -35,7 +35,8 @@ ODD, TINY = 30.0, 1e-12
 BRIGHTEST = 1.2
 # Advice where values are no multiple of reflectance; the misfit of the median pixel by nonnegative mixtures from which
 # on no scale is advised: in another unit the misfit stays the model's.
-RAW, MOST_MISFIT = "divide raw counts by white less dark, correct radiance for the atmosphere", 0.25
+RAW = "take (raw - dark) / (white - dark) of counts, correct radiance for the atmosphere, absorbance in both or neither"
+MOST_MISFIT = 0.25
 # Units of reflectance beside shares: per cent, and the ten thousandths of products.
 UNITS = 100.0, 10_000.0
 
@@ -297,7 +298,7 @@ def said_of_scales(ratio: float, gain: float, size: float, largest: float, bands
         for length in (size, largest)
     ]
     if not any(is_reflectance) and units[0] and units[1] and units[0] != units[1]:  # of two units, neither 1
-        both = f"`scale` {units[0] / gain:g} with `library_scale` {units[1]:g} makes both reflectance"
+        both = f"`scale` {units[0] / gain:g} with `library_scale` {units[1]:g} if both are reflectance in these units"
         return f"{both}, `scale` {1 / gain:g} keeps them"
     first, other = (of_library, of_scene) if is_reflectance == [True, False] else (of_scene, of_library)
     return f"{first} (or {other}) brings them together, `scale` {1 / gain:g} keeps them"

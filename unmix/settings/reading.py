@@ -88,10 +88,9 @@ class ReadSettings:
         None,
         "values",
         "Unmix single-scattering albedo, in which intimate mixtures are linear, of pixels and library, whose "
-        "reflectance is under "
-        "these angles of incidence and emission, in degrees (Hapke 1981, isotropic). STEM_reflectance has the RMSE of "
-        "the reflectance.",
-        "INCIDENCE,EMISSION",
+        "reflectance is under these angles of incidence and emission, in degrees (Hapke 1981, isotropic); two more are "
+        "the library's, if others. STEM_reflectance has the RMSE of the reflectance.",
+        "I,E[,I,E]",
         group="Model",
         excludes={"tie": "which changes the bands, too", "mesma": "since it is for abundances of mixtures"}
         | dict.fromkeys(("noise", "likelihood"), "which is for bands as they are"),

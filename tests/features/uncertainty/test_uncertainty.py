@@ -476,9 +476,9 @@ def test_more_spectra_than_bands_have_other_mixtures(tmp_path):
     E = np.random.default_rng(2).random((6, 20)) + 0.1
     Y = np.random.default_rng(3).dirichlet(np.full(20, 0.2), (6, 8)) @ E.T
     write_csv(tmp_path / "library.csv", E)
-    report = unmix.run(
-        write_cube(tmp_path / "x.hdr", Y), endmembers=tmp_path / "library.csv", method="nnls", uncertainty=True
-    )
+    (tmp_path / "noise.csv").write_text("0.001\n" * 6)
+    how = {"endmembers": tmp_path / "library.csv", "method": "nnls", "noise": str(tmp_path / "noise.csv")}
+    report = unmix.run(write_cube(tmp_path / "x.hdr", Y), uncertainty=True, **how)
     said = report["uncertainty"]["said"]
     assert said.startswith("20 spectra for 6 bands: pixels are fitted as well by other mixtures")
     assert "two thirds" not in said and any(said.split(";")[0] in one for one in report["warnings"])

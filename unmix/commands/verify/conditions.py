@@ -59,7 +59,7 @@ def check_pixels(maps: Maps, scene: Cube, library: Endmembers, sample: int | Non
     if any(isinstance(asked.get(name), dict) for name in ("weights", "allowed")) or asked.get("weights") == "noise":
         return
     if isinstance(scene, Changed):
-        library = replace(library, matrix=scene.change(library.matrix))
+        library = replace(library, matrix=scene.change_library(library.matrix))
     chosen = np.arange(scene.lines * scene.samples)
     if sample is not None and sample < len(chosen):
         chosen = np.sort(np.random.Generator(np.random.PCG64(0)).choice(len(chosen), sample, replace=False))

@@ -238,6 +238,7 @@ def asset_of(run: FinishedRun, name: str) -> Any:
 
     path = run.stem.with_name(name)
     kind, role = KINDS.get(path.suffix, ("application/octet-stream", "data"))
+    kind += "; profile=cloud-optimized" * (run.report.get("format") == "cog" and path.suffix == ".tif")
     # A multihash: 0x12 is SHA-256, 0x20 its length in bytes.
     about: dict[str, Any] = {"file:size": status_of(path).size}
     if not is_folder(path):

@@ -223,7 +223,7 @@ def open_pair(path: Path) -> Cube:
     lines, samples, bands = sizes_in(fields, header)
     if min(samples, lines, bands) < 1:
         raise CubeError(f"{header}: {lines} lines, {samples} samples, {bands} bands: each must be at least 1")
-    interleave = fields.get("interleave", "").strip().lower()
+    interleave = fields.get("interleave", "").partition(";")[0].strip().lower()
     packed = whole(fields, "file compression", header, 0) != 0
     with open_plain(data) as file:
         head = file.read(4)
@@ -236,7 +236,8 @@ def open_pair(path: Path) -> Cube:
         if packed and head[:2] != GZIP_MAGIC:
             raise CubeError(f"{data}: is not gzip-compressed, though {header.name} says so; set 'file compression = 0'")
     if interleave not in INTERLEAVES:
-        raise CubeError(f"{header}: interleave '{interleave[:20]}' is not bip, bil or bsq")
+        what = f"its interleave '{interleave[:20]}' is not" if interleave else "the header has no 'interleave ='"
+        raise CubeError(f"{header}: {what} bip, bil or bsq")
     code = whole(fields, "data type", header)
     if code not in DTYPES:
         kind = "complex" if code in (6, 9) else "unknown"

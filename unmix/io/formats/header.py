@@ -169,7 +169,8 @@ def numbers(fields: Mapping[str, str], key: str, count: int, path: Path) -> np.n
     try:
         values = np.array([float(text) for text in texts])
     except ValueError as error:
-        raise CubeError(f"{path}: '{key}' holds something that is not a number: {error}") from None
+        why = "numbers with decimal commas: write points" if ";" in fields[key] else f"what is no number: {error}"
+        raise CubeError(f"{path}: '{key}' holds {why}") from None
     if len(values) != count:
         raise CubeError(f"{path}: '{key}' has {len(values)} entries for {count} bands")
     return values

@@ -13,6 +13,8 @@ LESS_WITHOUT_WATER = 0.5
 # A band stands out where its RMS is this many times the median of eight neighbours (3 to 6 bands away) and more than
 # `POOR` of its signal: in sound scenes of AVIRIS and EnMAP the largest was 8.2.
 STANDS_OUT = 10.0
+# The most bands that are named: more are rather spikes of single pixels (cosmic rays) than faulty bands.
+MOST_NAMED = 5
 
 
 def median_around(values: np.ndarray) -> np.ndarray:
@@ -50,6 +52,13 @@ def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None)
     far = np.flatnonzero(~wet & (rms > STANDS_OUT * median_around(rms)) & (squares > POOR**2 * of_scene))
     if not len(far):
         return water, None
+    if len(far) > MOST_NAMED:
+        some = ", ".join(str(bands[b]) for b in far[:MOST_NAMED])
+        return (
+            water,
+            f"the residuals of {len(far)} bands ({some}, …) are more than {STANDS_OUT:g} times their neighbours': spikes "
+            "of single pixels, or bands to leave out",
+        )
     if waves is None:
         what, flag = ", ".join(str(bands[b]) for b in far), "`bands`"
     else:

@@ -12,7 +12,7 @@ from ...problem import some_of
 from ...summary import POOR, Summary
 from .bands import said_of_bands
 from .fit import abundances_of, in_percent, share_above
-from .misfit import Misfit
+from .misfit import FAR, Misfit
 
 # A relative RMSE above `POOR` in the median pixel is a poor fit; above `POOR_PART` at the 95th percentile, or above
 # `POOR` in a larger share of the pixels than `SOME_POOR`, a part of the scene is fitted poorly: of a granule with 3 %
@@ -29,7 +29,7 @@ MOST_NAMED = 5
 
 
 # Words on a misfit that noise explains.
-NOISE = "noise, which neighbours do not share; `tv` takes it out"
+NOISE, OF_NEIGHBOURS = "noise, which neighbours do not share", "; `tv` takes it out"
 # The advice wherever a sum of one does not fit: one for all sentences of a run, so that none contradicts another. A sum
 # that was ordered is kept by division.
 FREE_SUM = "nnls with `normalize` sum"
@@ -226,6 +226,16 @@ def say_misfit(seen: Seen) -> Iterator[str]:
         yield seen.price
 
 
+def say_far(seen: Seen) -> Iterator[str]:
+    """Say that the misfit is far above the noise, though it is small beside the pixels."""
+    found = None if seen.free is None else seen.free.misfit
+    if found is not None and found.over_noise > FAR and seen.summary.percentile(0.5) <= POOR and not seen.both_signs:
+        yield (
+            f"the misfit is {found.over_noise:.2g} times the noise: an offset (dark frame, haze), an endmember, or "
+            "spectra that vary"
+        )
+
+
 def say_single_bands(seen: Seen) -> Iterator[str]:
     """Say which bands stand out."""
     _, single = said_of_bands(seen.summary, *seen.bands) if seen.bands is not None else (None, None)
@@ -320,6 +330,7 @@ SENTENCES: tuple[Callable[[Seen], Iterator[str]], ...] = (
     say_both_signs,
     say_mask,
     say_misfit,
+    say_far,
     say_single_bands,
     say_brightness,
     say_outside,
@@ -335,7 +346,11 @@ def said_of_misfit(seen: Seen, of_sum: bool, of_water: bool) -> str | None:
     median, percentile_95 = summary.percentile(0.5), summary.percentile(0.95)
     untested = seen.cost is None and not constraint.is_cone and not seen.is_flat
     if seen.is_noise:
-        return f"relative RMSE is {in_percent(median)} in the median pixel: {NOISE}" if median > POOR else None
+        return (
+            f"relative RMSE is {in_percent(median)} in the median pixel: {NOISE}{'' if seen.price else OF_NEIGHBOURS}"
+            if median > POOR
+            else None
+        )
     # No cause is named if another sentence tells of it: of the sum to one, or of bands of water vapour.
     is_told = of_sum or any(say_brightness(seen))
     where = "; the RMSE map shows where"

@@ -11,6 +11,8 @@ from .fit import in_percent
 FEWEST_PAIRS, FEWEST_FREE = 32, 2
 # A misfit of up to this many times the noise is explained, if at most this share of the pixels exceeds it.
 EXPLAINED, MOST_ABOVE = 1.25, 0.02
+# A misfit of more than this many times the noise is said: real scenes, whose materials vary, are at 1.2 to 3.
+FAR = 4.0
 # Deviations by which a share must exceed chance.
 DEVIATIONS = 3.0
 # A poorly fitted pixel is merely dark where its RMSE is at most this many times the noise (of ten bands, 99 % of noise

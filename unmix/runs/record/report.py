@@ -258,7 +258,7 @@ def report_of(
         options.max_delta,
         problem.alike,
         tuple(problem.black),
-        price_of(problem, summary),
+        "few counts look like a poor fit" if options.likelihood == "poisson" else price_of(problem, summary),
         cost,
         bands,
         free,
