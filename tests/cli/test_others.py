@@ -1,6 +1,5 @@
 """The examples of docs/others.md: napari and openEO, where they are installed."""
 
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,12 +11,10 @@ import unmix
 ROOT = Path(__file__).parents[2]
 
 
-def example(heading):
-    """Run the Python of a section of the page; return its names."""
-    page = (ROOT / "docs/others.md").read_text(encoding="utf-8")
-    section = page[page.index(f"## {heading}") :]
+def example(name):
+    """Run a file of the page; return its names."""
     names = {}
-    exec(re.search(r"```python\n(.*?)```", section, re.DOTALL)[1], names)
+    exec((ROOT / f"docs/{name}.py").read_text(encoding="utf-8"), names)
     return names
 
 
@@ -27,7 +24,7 @@ def test_napari(tmp_path, capsys):
     how = {"endmembers": ROOT / "data/demo_truth_endmembers.csv"}
     unmix.run(ROOT / "data/demo.hdr", method="fcls", device="cpu", out_dir=tmp_path, **how)
     viewer = components.ViewerModel()
-    spectrum = example("napari")["show"](viewer, tmp_path / "demo")
+    spectrum = example("napari_maps")["show"](viewer, tmp_path / "demo")
     maps = unmix.read(tmp_path / "demo")
     assert [layer.name for layer in viewer.layers] == [*maps["endmember"].values, "rmse"]
     np.testing.assert_array_equal(viewer.layers[1].data, maps["abundance"][..., 1])
@@ -45,7 +42,7 @@ def test_openeo():
     values[0, 3, 1, 1] = np.nan
     cube = udf.XarrayDataCube(xarray.DataArray(values, dims=("t", "bands", "y", "x"), coords={"t": [1, 2]}))
     context = {"spectra": dict(zip("abc", E.T.tolist()))}
-    found = example("openEO")["apply_datacube"](cube, context).get_array()
+    found = example("openeo_udf")["apply_datacube"](cube, context).get_array()
     assert found.dims == ("t", "bands", "y", "x") and found["bands"].values.tolist() == ["a", "b", "c"]
     assert np.isnan(found.values[0, :, 1, 1]).all() and np.isnan(found.values).sum() == 3
     np.testing.assert_allclose(

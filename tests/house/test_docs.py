@@ -21,6 +21,7 @@ PAGES = [
     ROOT / "docs/nnls.md",
     ROOT / "docs/recipes.md",
     ROOT / "docs/right.md",
+    ROOT / "docs/lab.md",
 ]
 # Pages that take half a minute each, of commands that other tests run.
 LONG = ("tutorial-emit", "tutorial-endmembers")

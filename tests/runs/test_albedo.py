@@ -214,12 +214,13 @@ def test_a_library_measured_under_other_angles(tmp_path):
     random = np.random.default_rng(4)
     W, A = random.uniform(0.1, 0.9, (20, 3)), random.dirichlet(np.ones(3), (8, 9))
     scene, laboratory = geometry_of("60,10"), geometry_of("30,0")
-    path = write_cube(tmp_path / "s.hdr", scene.reflectance(A @ W.T))
+    path = write_cube(tmp_path / "s.hdr", scene.reflectance(A @ W.T) + 1e-5 * random.standard_normal((8, 9, 20)))
     write_csv(tmp_path / "e.csv", laboratory.reflectance(W))
     how = {"method": "fcls", "out_dir": tmp_path / "w"}
     unmix.run(path, endmembers=tmp_path / "e.csv", albedo="60,10,30,0", **how)
-    np.testing.assert_allclose(read_map(tmp_path / "w/s", "abundance"), A, atol=1e-6)
+    np.testing.assert_allclose(read_map(tmp_path / "w/s", "abundance"), A, atol=1e-3)
     command("verify", tmp_path / "w/s", "--cube", path, "--all", says="lines unmixed again")
-    unmix.run(path, endmembers=tmp_path / "w/s_endmembers.csv", albedo="60,10,30,0", overwrite=True, **how)
-    np.testing.assert_allclose(read_map(tmp_path / "w/s", "abundance"), A, atol=1e-6)
+    again = how | {"out_dir": tmp_path / "v", "endmembers": tmp_path / "w/s_endmembers.csv"}
+    unmix.run(path, albedo="60,10,30,0", **again)
+    np.testing.assert_allclose(read_map(tmp_path / "v/s", "abundance"), A, atol=1e-3)
     refused(unmix.MethodError, "or four with the library's", unmix.run, path, albedo="60,10,30", **how)

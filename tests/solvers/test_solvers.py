@@ -327,3 +327,16 @@ def test_any_rank(device, kind):
     assert np.all(np.linalg.norm(found.abundances - other.x, axis=1) <= found.delta + other.delta)
     for y, a in zip(Y, found.abundances):
         assert np.linalg.norm(y - E @ a) <= nnls(E, y)[1] + 1e-10
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls"])
+def test_stored_numbers_beside_reflectance_are_refused(method):
+    """Whole numbers 10 000 times as large as spectra, as files store them; as float they are meant."""
+    random = np.random.default_rng(0)
+    E, A = random.random((12, 3)), random.dirichlet(np.ones(3), 50)
+    Y = A @ E.T
+    with pytest.raises(unmix.CubeError, match=r"whole numbers, .* times as large as the endmembers"):
+        unmix.solve((10_000 * Y).astype(np.int16), E, method=method)
+    found = unmix.solve((10_000 * Y).astype(np.int16) / 10_000, E, method=method)
+    np.testing.assert_allclose(found.abundances, A, atol=2e-3)
+    unmix.solve((10_000 * Y).astype(np.int16).astype(float), E, method="nnls")

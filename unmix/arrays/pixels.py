@@ -20,6 +20,9 @@ from .others.gradient import CASES, Case
 from .others.kinds import TORCH, OnGpu, as_kind, filled, kind_of_array, on_host
 from .own import solve_own
 
+# Pixels that are looked at to tell their unit; how many times as large as endmembers pixels of one unit may be.
+LOOKED_AT, LARGEST_RATIO = 1000, 50.0
+
 
 def solve(
     Y: np.ndarray,
@@ -41,7 +44,7 @@ def solve(
     Parameters
     ----------
     Y : array-like of shape (..., L)
-        Pixels, in any real type and unit; what a masked array masks is NaN.
+        Pixels, in any real type and unit. A pixel with a value that is not finite, or masked, has NaN as answers.
     E : array-like of shape (L, p)
         Endmembers, one per column, in the unit of Y.
     method : {"ucls", "scls", "nnls", "fcls", "pcls"}
@@ -79,7 +82,8 @@ def solve(
     Raises
     ------
     CubeError, LibraryError
-        If shapes do not match, float64 would round the values, or the endmembers are collinear or not finite.
+        If shapes do not match, float64 would round the values, or the endmembers are collinear or not finite; if pixels
+        are whole numbers more than 50 times as large as the endmembers, as files store reflectance.
     MethodError, DeviceError
         If method, solver or device is unknown, do not fit together or are not available.
 
@@ -184,6 +188,7 @@ def solve_of_host(
     method_spec, _ = choose(method, solver)
     refuse_normalization(method_spec, normalize)
     Y, E = checked(Y, E)
+    refuse_stored_numbers(Y, E)
     if own:
         for name, value in (("l1", l1), *further.items(), ("solver", solver)):
             if value is not None:
@@ -199,6 +204,19 @@ def solve_of_host(
         problem, device = searches()[name].planned(problem, value), on_cpu(device, name)
     answer = solve_pixels(Y, problem, E.shape[1], device, threads)
     return in_fractions(answer, Normalization.of(normalize, E))
+
+
+def refuse_stored_numbers(Y: np.ndarray, E: np.ndarray) -> None:
+    """Raise `CubeError` where pixels (..., L) are whole numbers as files store them, and spectra (L, p) reflectance."""
+    if Y.dtype.kind not in "iu" or not Y.size:
+        return
+    some = Y.reshape(-1, Y.shape[-1])[:: max(1, Y.size // Y.shape[-1] // LOOKED_AT)].astype(float)
+    size, largest = np.median(np.sqrt(np.square(some).sum(axis=1))), np.sqrt(np.square(E).sum(axis=0).max())
+    if size > LARGEST_RATIO * largest > 0:
+        raise CubeError(
+            f"pixels are whole numbers, {size / largest:.2g} times as large as the endmembers: divide them by their "
+            "scale, or give them as float if that is meant"
+        )
 
 
 def planned(E: np.ndarray, method: str, solver: str | None, l1: float | None) -> Problem:

@@ -89,9 +89,3 @@ def test_dask_in_one_job(archive):
 def test_a_cluster_among_strangers(archive):
     run(archive, "A cluster among strangers", "security.md", PORT=free_port())
     assert same(archive) and (archive / "keys/key.pem").stat().st_mode & 0o077 == 0
-
-
-@pytest.mark.night
-def test_plain_ssh(archive):
-    run(archive, "Plain ssh", PORT=free_port())
-    assert same(archive)
