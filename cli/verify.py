@@ -9,6 +9,10 @@ from . import options
 from .main import print_err, print_json, print_out
 
 
+# Faults that are printed: of a false map each pixel has one.
+MOST_SHOWN = 20
+
+
 @click.command("verify")
 @click.argument("stem", type=options.Local())
 @options.cube_of_run
@@ -33,8 +37,10 @@ def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_jso
     verdict = verify(stem, cube, everything, sample)
     if as_json:
         print_json(asdict(verdict))
-    for fault in verdict.faults:
+    for fault in verdict.faults[:MOST_SHOWN]:
         print_err(f"error: {fault}")
+    if len(verdict.faults) > MOST_SHOWN:
+        print_err(f"error: and {len(verdict.faults) - MOST_SHOWN} more: --json has all")
     if not as_json and not verdict.faults:
         how = "with the same bytes" if verdict.same_bytes else f"at most {verdict.largest_difference:.1e} apart"
         found = [f"{verdict.pixels} pixels hold the conditions of their optimum"] * (verdict.pixels > 0)

@@ -39,7 +39,7 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     columns, axis, units = axis_of_heading(path, heading)
     if not columns:
         raise LibraryError(
-            f"{path}: its first row has no wavelengths; expected name, wavelength, wavelength, … in a row"
+            f"{path}: its first row has no wavelengths; expected name, wavelength, … there, or wavelength, name, … above columns"
         )
     if len(columns) == len(heading):
         raise LibraryError(

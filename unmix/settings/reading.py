@@ -28,6 +28,7 @@ class ReadSettings:
         "Divide stored values by F, instead of applying the file's scale factor, gains and offsets.",
         "F",
         kind="number",
+        is_first=True,
     )
     offset: float | None = option(
         None,
@@ -44,6 +45,7 @@ class ReadSettings:
         "Stored value that means no data, instead of the file's.",
         "V",
         kind="number",
+        is_first=True,
     )
     valid_max: float | None = option(
         None,
@@ -66,6 +68,7 @@ class ReadSettings:
         "values",
         "Leave out bands in these ranges, in nm, ends included; water is 1310-1490,1770-2050.",
         "A-B,...",
+        is_first=True,
     )
     only_nm: str | None = option(
         None,

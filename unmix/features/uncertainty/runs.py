@@ -19,6 +19,7 @@ class UncertaintySettings:
         "above 3): STEM_sigma.",
         group="Outputs",
         before="noise",
+        is_first=True,
         noise="of pixels",
         excludes=dict.fromkeys(("allowed", "likelihood", "tv", "laplacian"), "")
         | {

@@ -86,6 +86,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "[FILE:]COLUMN",
         is_of_library="names the classes of",
         unset="the library's own",
+        is_first=True,
     )
     library_scale: float | None = of_endmembers(
         None,
