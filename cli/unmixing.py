@@ -32,7 +32,7 @@ every = options.combine(
     declared(*BEFORE["by"], "by", "shade"),
     shade_normalize,
     declared(*BEFORE["normalize"], "normalize", "weights", "l1", "tv", "laplacian"),
-    declared(*BEFORE["allowed"], "allowed", "likelihood", "background"),
+    declared(*BEFORE["likelihood"], "likelihood", "background"),
     declared(*BEFORE["noise"], "noise", *BEFORE["within"], "within", *BEFORE["count"]),
     options.extraction,
     options.option("extract_mask"),

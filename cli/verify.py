@@ -8,7 +8,6 @@ import click
 from . import options
 from .main import print_err, print_json, print_out
 
-
 # Faults that are printed: of a false map each pixel has one.
 MOST_SHOWN = 20
 

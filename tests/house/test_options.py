@@ -128,7 +128,6 @@ OF_CONTENTS = {
     "extract_mask": ({}, "mask.hdr"),
     "wavelengths": ({}, "nm.txt"),
     "names": ({}, "other.csv"),
-    "allowed": (LIB | {"method": "nnls"}, "may.hdr"),
     "background": (LIB | {"method": "nnls", "likelihood": "poisson"}, "numbers.txt"),
     "grains": (LIB | {"scale": 2.0, "library_scale": 2.0, "albedo": "30,0"}, "grains.csv"),
 }

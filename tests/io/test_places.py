@@ -15,7 +15,7 @@ from unmix.commands.regions import regions_of_raster
 from unmix.io import open_cube
 from unmix.io.formats.header import geotransform
 from unmix.io.ground import both_places
-from unmix.maps.derived.noise import AllowedCube, NoiseCube, WeightsCube
+from unmix.maps.derived.noise import NoiseCube
 from unmix.runs.record.report import masks_of
 from unmix.scene import ReadOptions, open_scene
 from unmix.scene.bands import values_of_masks
@@ -77,7 +77,7 @@ def test_masks(tmp_path, scene, option, name):
 
 
 @pytest.mark.parametrize("name", ["300 m east", "another zone", "the same"])
-@pytest.mark.parametrize("kind", [NoiseCube, WeightsCube, AllowedCube, regions_of_raster])
+@pytest.mark.parametrize("kind", [NoiseCube, regions_of_raster])
 def test_other_rasters(tmp_path, scene, kind, name):
     transform, crs, is_there = PLACES[name]
     path = tif(tmp_path / "o.tif", 1 if kind is regions_of_raster else BANDS, transform, crs)
@@ -86,7 +86,7 @@ def test_other_rasters(tmp_path, scene, kind, name):
     def opened():
         if kind is regions_of_raster:
             return kind(path, whole.cube, "")
-        return kind(path, whole, ReadOptions(), ["a", "b", "c"] if kind is AllowedCube else None)
+        return kind(path, whole, ReadOptions())
 
     if is_there:
         assert opened() is not None

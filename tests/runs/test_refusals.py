@@ -10,11 +10,7 @@ from unmix.errors import InputError, MethodError, UnmixError
 ONE_NOT_NEGATIVE = "not negative, nor 1e\\+100 or more, or all"
 EACH_OF = "from 3, one of each class, to 5"
 NNLS, MESMA, TIED = {"method": "nnls"}, {"method": "mesma"}, {"tie": "600-700"}
-BY_CLASS, DRAWS, NOISY = (
-    NNLS | {"by": "class"},
-    {"average": "plain", "draws": 5},
-    {"weights": "noise", "noise": "noise.hdr"},
-)
+BY_CLASS, DRAWS = NNLS | {"by": "class"}, {"average": "plain", "draws": 5}
 EXTRACTED = {"endmembers": None, "count": 3}
 # What the rows share; and in each row what is asked for besides, what is said of it, and the error, if it is not
 # `MethodError`.
@@ -50,16 +46,6 @@ REFUSED = {
                 "tiny.txt: the weights of two bands differ more than",
                 InputError,
             ),
-        ],
-    ),
-    "weights of pixels": (
-        NNLS | NOISY,
-        [
-            ({"method": "ucls"}, "is for `method` nnls, fcls, pcls, not ucls"),
-            ({"solver": "inverse"}, "is for `solver` active-set, not inverse"),
-            ({"at_most": 2}, "`at_most` does not go with `weights` noise"),
-            ({"uncertainty": True}, "`uncertainty` does not go with `weights` noise"),
-            ({"ranges": "each", "within": 0.01}, "`within` does not go with `weights` noise"),
         ],
     ),
     "fractions": (
@@ -222,11 +208,7 @@ REFUSED = {
                 UnmixError,
             ),
             ({"likelihood": "poisson", "solver": "inverse"}, "is for `solver` active-set", UnmixError),
-            ({"allowed": "x.hdr"}, "is the scene, not its allowed endmembers", UnmixError),
-            ({"allowed": "two.hdr"}, "has 2 bands, but there are 5 endmembers", UnmixError),
-            ({"allowed": "five.hdr", "at_most": 2}, "`at_most` does not go with `allowed`", UnmixError),
-            ({"allowed": "five.hdr", "method": "ucls"}, "is for `method` nnls, fcls, pcls", UnmixError),
-            ({"weights": "three.hdr"}, "the weights has 3 bands, the scene", UnmixError),
+            ({"weights": "three.hdr"}, "are for unmix.solve"),
             ({"likelihood": "poisson", "endmembers": "negative.csv"}, "no spectrum of counts", UnmixError),
         ],
     ),

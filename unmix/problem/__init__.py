@@ -85,7 +85,7 @@ class Problem:
         How models are chosen; None for every method but MESMA.
     noise : array (L,), unmix.maps.derived.noise.NoiseCube or None
         Standard deviation of each band, or of each band of each pixel, where it is given.
-    own : unmix.runs.inputs.OwnPixels, unmix.runs.penalties.neighbours.Smoothed or None
+    own : unmix.runs.inputs.CountedPixels, unmix.runs.penalties.neighbours.Smoothed or None
         Weights and the like of each pixel, or the abundances that were found for all pixels together.
     further : mapping
         What features have added, by their names.

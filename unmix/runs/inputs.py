@@ -1,6 +1,6 @@
 """Read a run's inputs beside its scene: library, shade, noise and weights; refuse inputs that do not fit it.
 
-Solve pixels that have weights or allowed endmembers of their own, or whose noise comes from counts.
+Solve pixels whose noise comes from counts.
 """
 
 import logging
@@ -20,10 +20,7 @@ from ..io import Scene, Watch, files_of, spectra
 from ..library import Endmembers, load_for, table_of_classes
 from ..maps.derived.noise import (
     LIGHTEST,
-    AllowedCube,
-    CubeBeside,
     NoiseCube,
-    WeightsCube,
     is_text,
     noise_of,
     read_bands,
@@ -34,37 +31,27 @@ from ..options.contradictions import uses_of_noise
 from ..outputs.names import inputs_of, refuse_inputs
 from ..problem import LessBackground, LessShade, Problem, Step, Weights, of_mean_square_one
 from ..scene.albedo import Albedo
-from ..settings import names_where, settings_of
-from ..settings.run import RunSettings
+from ..settings import names_where
 
 
 @dataclass
-class OwnPixels:
-    """What pixels have of their own.
+class CountedPixels:
+    """Pixels of counts, whose noise is Poisson's.
 
     Attributes
     ----------
-    weights : NoiseCube or WeightsCube or None
-        By which the bands of each pixel are weighted.
-    allowed : AllowedCube or None
-        Which endmembers each pixel may have.
-    background : array (L,) or None
-        Counts that are there in any case: the pixels are counts then, whose noise is Poisson's.
+    background : array (L,)
+        Counts that are there in any case.
     lost : dict
         How many pixels have no answer, by the reason.
     """
 
-    weights: NoiseCube | WeightsCube | None = None
-    allowed: AllowedCube | None = None
-    background: np.ndarray | None = None
+    background: np.ndarray
     lost: dict[str, list[int]] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return any(one is not None for one in (self.weights, self.allowed, self.background))
 
     def lose(self, state: np.ndarray, which: Any, reason: str) -> None:
         """Leave pixels out that would be solved, for a reason."""
-        out = (state == SOLVED) & np.asarray(which).reshape(state.shape)
+        out = (state == SOLVED) & which.reshape(state.shape)
         state[out] = PARTLY
         self.lost.setdefault(reason, []).append(int(out.sum()))
 
@@ -79,47 +66,18 @@ class OwnPixels:
     def solve(
         self, problem: Problem, first: int, raw: np.ndarray, results: dict[str, np.ndarray], threads: int
     ) -> None:
-        """Solve the pixels of n lines again in place, with their own weights, endmembers or background."""
-        # ``raw`` holds stored values in ``problem.interleave``; the present answers are the starts. Pixels that lack
-        # their own data get no results.
+        """Solve the pixels of n lines again in place, as counts."""
+        # ``raw`` holds stored values in ``problem.interleave``. Counts come with their background, which the problem's
+        # bands are without.
         state = results["state"]
-        n = len(state)
-        # Counts with their background, which the problem's bands are without.
-        bands = problem.bands if self.background is None else problem.plain[0]
-        before, Y, E = state.copy(), spectra(raw, problem.interleave, bands), problem.endmembers.matrix
-        rows: dict[str, np.ndarray] = {}
-        factors = np.ones((1, 1))
-        if self.weights is not None:
-            factors = self.weights.factors(first, n)
-            self.lose(
-                state,
-                ~np.isfinite(factors).all(axis=1),
-                f"have no {self.weights.what} in some band, or such that differ more than 1e9 times",
-            )
-        if self.allowed is not None:
-            rows["allowed"], known = self.allowed.read(first, n)
-            self.lose(state, ~known, "have no value in the cube of allowed endmembers")
-            self.lose(state, ~rows["allowed"].any(axis=1), "are allowed no endmember")
-            if problem.constraint.has_shade:  # which comes last
-                rows["allowed"] = np.column_stack([rows["allowed"], np.ones(len(Y), bool)])
-        if self.background is not None:
-            is_dark = ~(E.any(axis=1) | (self.background > 0))
-            self.lose(state, (Y < 0).any(axis=1), "have negative counts")
-            self.lose(state, (Y[:, is_dark] > 0).any(axis=1), "have counts in a band in which no endmember has any")
+        before, Y, E = state.copy(), spectra(raw, problem.interleave, problem.plain[0]), problem.endmembers.matrix
+        is_dark = ~(E.any(axis=1) | (self.background > 0))
+        self.lose(state, (Y < 0).any(axis=1), "have negative counts")
+        self.lose(state, (Y[:, is_dark] > 0).any(axis=1), "have counts in a band in which no endmember has any")
         solved = state == SOLVED
-        line, sample = np.nonzero(solved)
-        y, rows = Y[solved.ravel()], {name: values[solved.ravel()] for name, values in rows.items()}
-        if self.weights is not None:
-            factors = of_mean_square_one(factors[solved.ravel()])
-            rows["weights"] = np.square(factors)
-        if self.background is not None:
-            answer, y = counted_noise(y, line, E, self.background, threads), y - self.background
-        else:
-            from ..arrays.own import solve_each  # which imports batches of systems
-
-            has_sum = problem.constraint.sum_to_one or problem.constraint.has_shade
-            answer = solve_each(y, E, has_sum, rows | {"start": results["abundance"][line, :, sample]}, "cpu", threads)
-        put(results, solved, answer, y - answer["abundances"] @ E.T, np.sqrt(np.square(factors * y).mean(axis=1)))
+        y = Y[solved.ravel()]
+        answer, y = counted_noise(y, np.nonzero(solved)[0], E, self.background, threads), y - self.background
+        put(results, solved, answer, y - answer["abundances"] @ E.T, np.sqrt(np.square(y).mean(axis=1)))
         forget(results, (before == SOLVED) & ~solved)
 
 
@@ -169,10 +127,6 @@ class Inputs:
         The standard deviation of each band, or of each pixel in each band.
     weights : array (L,), float64, or None
         Of the bands; their mean square is 1.
-    weights_cube : NoiseCube, WeightsCube or None
-        By which the bands of each pixel are weighted.
-    allowed : AllowedCube or None
-        Which endmembers each pixel may have.
     background : array (L,) or None
         Of counts, where the pixels are that.
 
@@ -193,7 +147,6 @@ class Inputs:
             "noise": noise,
             "weights": weights,
             "background": options.background,
-            "allowed": options.allowed,
         }
         outputs = list(outputs)
         single = inputs_of(library=options.shade) + inputs_of(library=options.reading.free)
@@ -203,33 +156,19 @@ class Inputs:
                 path = getattr(options, name)
                 refuse_inputs(outputs, inputs_of(**{name: None if isinstance(path, Endmembers) else path}))
         self.noise = None if noise is None else noise_of(noise, scene, options.reading)
-        self.weights_cube: NoiseCube | WeightsCube | None = None
-        if weights is not None and not is_text(weights):
-            self.weights_cube = WeightsCube(weights, scene, options.reading)
         if isinstance(self.noise, NoiseCube):
             refuse_each(self.noise, options)
-        if isinstance(self.noise, NoiseCube) and options.weights == "noise":
-            self.weights_cube = self.noise
         self.library = None if options.endmembers is None else options.library_of(scene)
         self.classes = None if self.library is None else options.sums(self.library)
-        self.allowed = self.open_allowed()
-        beside = [one for one in (self.noise, self.weights_cube, self.allowed) if isinstance(one, CubeBeside)]
-        files = list(dict.fromkeys((one.what, path) for one in beside for path in files_of(one.part.cube)))
+        cube_of_noise = files_of(self.noise.part.cube) if isinstance(self.noise, NoiseCube) else []
+        files = [("noise", path) for path in dict.fromkeys(cube_of_noise)]
         refuse_inputs(outputs, files)
         self.watch = Watch(cube, [path for _, path in files])
-        if self.weights_cube is not None:
-            refuse_own(self.weights_cube, options)
-        self.weights = None if self.weights_cube is not None else self.read_weights(weights, noise)
+        self.weights = self.read_weights(weights, noise)
         self.background = self.read_background()
         if options.mesma and self.library is not None:
             refuse_other_units(options.mesma, self.library)
         self.shade = None if options.shade is None else fit_shade(options.shade, options, scene)
-
-    def open_allowed(self) -> AllowedCube | None:
-        """Return the cube of allowed endmembers."""
-        if self.options.allowed is None or self.library is None:
-            return None
-        return AllowedCube(self.options.allowed, self.scene, self.options.reading, self.library.names)
 
     def read_background(self) -> np.ndarray | None:
         """Return the background of counts, (L,), zeros where none is given; None where pixels are no counts."""
@@ -245,25 +184,28 @@ class Inputs:
             return np.zeros(len(bands.index))
         return read_bands(self.options.background, self.scene, "background", has_zero=True)
 
-    def own_pixels(self, endmembers: Endmembers) -> OwnPixels | None:
-        """Return what each pixel has of its own; `InputError` where its counts have endmembers that are no counts."""
-        own = OwnPixels(self.weights_cube, self.allowed, self.background)
-        if own.background is not None:
-            for name, column in zip(endmembers.names, endmembers.matrix.T):
-                if (column < 0).any() or not column.any():
-                    raise InputError(
-                        f"{endmembers.source}: {name} is negative in a band, or 0 in all, and no spectrum of counts"
-                    )
-        return own or None
+    def counted(self, endmembers: Endmembers) -> CountedPixels | None:
+        """Return the pixels of counts, None of others; `InputError` where endmembers are no counts."""
+        if self.background is None:
+            return None
+        for name, column in zip(endmembers.names, endmembers.matrix.T):
+            if (column < 0).any() or not column.any():
+                raise InputError(
+                    f"{endmembers.source}: {name} is negative in a band, or 0 in all, and no spectrum of counts"
+                )
+        return CountedPixels(self.background)
 
     def read_weights(
         self, path: str | os.PathLike[str] | None, noise: str | os.PathLike[str] | None
     ) -> np.ndarray | None:
         """Return the bands' weights from a file or from the noise, with a mean square of 1; None without either."""
+        if path is not None and not is_text(path):
+            raise MethodError(f"`weights` {path}: is no table of bands; weights of each pixel are for unmix.solve")
         if path is not None:
             weights = read_bands(path, self.scene, "weights")
-        elif self.options.weights == "noise" and self.noise is not None and not isinstance(self.noise, NoiseCube):
-            weights = self.noise.min() / self.noise
+        elif self.options.weights == "noise" and self.noise is not None:
+            deviations = self.noise.typical() if isinstance(self.noise, NoiseCube) else self.noise
+            weights = deviations.min() / deviations
         else:
             return None
         refuse_weights(weights, path or noise)
@@ -276,10 +218,6 @@ class Inputs:
             request["noise"] = self.noise.identity if isinstance(self.noise, NoiseCube) else self.noise.tolist()
         if self.weights is not None:
             request["weights"] = self.weights.tolist()
-        elif self.weights_cube is not None:
-            request["weights"] = "noise" if isinstance(self.weights_cube, NoiseCube) else self.weights_cube.identity
-        if self.allowed is not None:
-            request["allowed"] = self.allowed.identity
         if self.background is not None:
             request["background"] = self.background.tolist()
         if self.shade is not None:
@@ -364,17 +302,6 @@ def refuse_each(noise: NoiseCube, options: Options) -> None:
     """Raise `MethodError` where options need one noise for all pixels, and each pixel has its own."""
     for name in uses_of_noise(options, "of bands"):
         raise MethodError(f"`{name}`: {noise.path} has noise for each pixel; it takes a number for each band")
-
-
-def refuse_own(weights: NoiseCube | WeightsCube, options: Options) -> None:
-    """Raise `MethodError` for options that exclude weights of each pixel: the options that exclude `allowed`."""
-    what = f"`weights` {'noise, with noise for each pixel' if isinstance(weights, NoiseCube) else 'of each pixel'}"
-    declared = settings_of(RunSettings)
-    for fault in declared["allowed"].faults("weights", weights.path, str(options.method), options.solver_spec.name):
-        raise MethodError(fault)
-    for name, other in declared.items():
-        if other.excludes.get("allowed") == "" and not options.is_default(name):
-            raise MethodError(f"`{name}` does not go with {what}; leave one of them out")
 
 
 def refuse_other_units(choice: ModelChoice, library: Endmembers) -> None:

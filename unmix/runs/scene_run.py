@@ -325,7 +325,7 @@ class SceneRun:
         options, inputs = self.options, self.inputs
         problem, given = self.problem_of(endmembers)
         shares = Normalization.of(str(options.normalize), problem.plain[1].matrix, problem.constraint.has_shade)
-        problem = replace(problem, own=inputs.own_pixels(given), normalization=shares)
+        problem = replace(problem, own=inputs.counted(given), normalization=shares)
         for part in self.parts.values():
             problem = part.plan(problem)
         refuse_names(problem.endmembers, options)

@@ -112,7 +112,7 @@ def options_again(run: FinishedRun, path: Path, reading: ReadOptions, library: E
         shade = library.take([len(library.names) - 1])
         shade.write(folder / "shade.csv", None, None)
         mine["shade"] = str(folder / "shade.csv")
-    for name in ("noise", "weights", "background", "allowed"):
+    for name in ("noise", "weights", "background"):
         if isinstance(asked.get(name), list) and mine.get(name) not in ("noise", "auto"):
             write_new(folder / name, "".join(f"{value!r}\n" for value in asked[name]))
             mine[name] = str(folder / name)
@@ -152,9 +152,8 @@ def take_recorded(asked: dict[str, Any], again: SceneRun) -> None:
     if isinstance(asked.get("weights"), list):  # which to make of mean square one again would round
         again.inputs.weights = np.array(asked["weights"])
     found = finite(again.inputs.request())
-    for name in ("noise", "weights", "allowed"):
-        if isinstance(asked.get(name), dict) and found.get(name) != asked[name]:
-            raise CubeError(f"{getattr(again.options, name)}: is not the cube of {name} that the run read")
+    if isinstance(asked.get("noise"), dict) and found.get("noise") != asked["noise"]:
+        raise CubeError(f"{again.options.noise}: is not the cube of noise that the run read")
 
 
 def unmix_again(maps: Maps, again: SceneRun, executor: Executor, sample: int | None, verdict: Verdict) -> None:

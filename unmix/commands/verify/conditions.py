@@ -54,10 +54,6 @@ def breaks_conditions(
 def check_pixels(maps: Maps, scene: Cube, library: Endmembers, sample: int | None, verdict: Verdict) -> None:
     """Check that some or all pixels of a run are feasible, optimal, and of the RMSE that they should have."""
     report = maps.run.report
-    asked = report.get("asked", {})
-    # Pixels with weights or endmembers of their own are not checked.
-    if any(isinstance(asked.get(name), dict) for name in ("weights", "allowed")) or asked.get("weights") == "noise":
-        return
     if isinstance(scene, Changed):
         library = replace(library, matrix=scene.change_library(library.matrix))
     chosen = np.arange(scene.lines * scene.samples)

@@ -20,10 +20,10 @@ class AtMostSettings:
         group="Model",
         kind="whole",
         least=1,
-        before="allowed",
+        before="likelihood",
         methods=("nnls",),
         solvers=("active-set",),
-        excludes=dict.fromkeys(("l1", "tv", "laplacian", "allowed", "likelihood"), "")
+        excludes=dict.fromkeys(("l1", "tv", "laplacian", "likelihood"), "")
         | dict.fromkeys(("uncertainty", "average"), "which takes the endmembers of a pixel for known")
         | {"ranges": "which is over all mixtures"},
     )

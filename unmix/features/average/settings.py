@@ -27,7 +27,7 @@ class AverageSettings:
         noise="of bands",
         needs=("by class", "mesma"),
         solvers=(*EXACT, "models"),
-        excludes=dict.fromkeys(("allowed", "likelihood", "tv", "laplacian"), "")
+        excludes=dict.fromkeys(("likelihood", "tv", "laplacian"), "")
         | {
             "l1": "whose abundances are too small, which deviations cannot tell",
             **dict.fromkeys(("albedo", "free"), "which changes the noise of bands"),

@@ -30,7 +30,7 @@ class RangesSettings:
         methods=BOUNDED,
         solvers=EXACT,
         excludes={"likelihood": ""}
-        | dict.fromkeys(("l1", "tv", "laplacian", "allowed"), "which leaves mixtures out, and ranges are over all"),
+        | dict.fromkeys(("l1", "tv", "laplacian"), "which leaves mixtures out, and ranges are over all"),
     )
     confidence: float | None = setting(
         None,

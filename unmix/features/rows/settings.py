@@ -21,12 +21,12 @@ class RowsSettings:
         kind="whole",
         choices=("auto",),
         least=1,
-        before="allowed",
+        before="likelihood",
         noise="of bands",
         is_of_library="chooses spectra of",
         methods=BOUNDED,
         solvers=("active-set",),
-        excludes=dict.fromkeys(("l1", "allowed", "at_most", "likelihood"), ""),
+        excludes=dict.fromkeys(("l1", "at_most", "likelihood"), ""),
     )
     seconds: float | None = setting(
         None,
@@ -37,6 +37,6 @@ class RowsSettings:
         group="Model",
         kind="number",
         above=0,
-        before="allowed",
+        before="likelihood",
         needs=("rows",),
     )

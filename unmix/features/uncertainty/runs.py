@@ -21,7 +21,7 @@ class UncertaintySettings:
         before="noise",
         is_first=True,
         noise="of pixels",
-        excludes=dict.fromkeys(("allowed", "likelihood", "tv", "laplacian"), "")
+        excludes=dict.fromkeys(("likelihood", "tv", "laplacian"), "")
         | {
             "mesma": "whose error is that of the choice: use `average`",
             "l1": "whose abundances are too small, which deviations cannot tell",

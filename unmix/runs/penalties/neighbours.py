@@ -204,7 +204,7 @@ class Smoothed:
     def solve(
         self, problem: Problem, first: int, raw: np.ndarray, results: dict[str, np.ndarray], threads: int
     ) -> None:
-        """Put the abundances and residuals of some lines in the place of the pixels' own; see `OwnPixels.solve`."""
+        """Put the abundances and residuals of some lines in the place of the pixels' own; see `CountedPixels.solve`."""
         state = results["state"]
         n, S = state.shape
         Y, solved = spectra(raw, problem.interleave, problem.bands).reshape(n, S, -1), state == SOLVED

@@ -24,8 +24,8 @@ of_endmembers, of_model, of_outputs, of_machine = (
 _SEARCH = ("active-set",)
 # Options that do not go with what each pixel has of its own, and options that penalties on differences of neighbours
 # rule out.
-_OWN = {"allowed": "", "likelihood": ""}
-_ALONE = dict.fromkeys(("top", "weights", "allowed", "likelihood"), "") | {
+_OWN = {"likelihood": ""}
+_ALONE = dict.fromkeys(("top", "weights", "likelihood"), "") | {
     "certificate": "which is of each pixel, and all are proved together: run.json has the duality gap",
 }
 _AS_THEY_ARE = dict.fromkeys(("tv", "laplacian"), "whose proof needs the abundances as they are")
@@ -132,31 +132,14 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     weights: str | os.PathLike[str] | None = of_model(
         None,
         "contents",
-        "Weights of the bands, one a line, in pixels and library; a cube with those of the squares of each pixel, as "
-        "inverse "
-        "variances (nnls, fcls, pcls); or noise: the inverse of `noise`, of each pixel where that is a cube. RMSE and "
-        "certificate are "
-        "of weighted bands; STEM_unweighted has the RMSE without weights.",
+        "Weights of the bands, one a line, in pixels and library; or noise: the inverse of `noise`, of a cube its "
+        "median. RMSE and certificate are of weighted bands; STEM_unweighted has the RMSE without weights.",
         "FILE",
         is_path=True,
         is_of_scene=True,
         choices=("noise",),
         noise="of pixels",
         excludes={"mesma": "whose thresholds are in the unit of the bands", "likelihood": ""},
-    )
-    allowed: str | os.PathLike[str] | None = of_model(
-        None,
-        "contents",
-        "For nnls, fcls and pcls: a cube with a band for each endmember, with their names or in their order, which is "
-        "0 where a pixel "
-        "may not have it.",
-        "CUBE",
-        is_path=True,
-        is_of_scene=True,
-        is_of_library="says for each pixel which spectra it may have of",
-        methods=BOUNDED,
-        solvers=_SEARCH,
-        excludes={"likelihood": ""},
     )
     likelihood: str = of_model(
         "gaussian",
