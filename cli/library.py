@@ -386,7 +386,11 @@ def match(
     found = matches_of(compared, load_selected(library, select), distance, continuum)
     if max_distance is not None:
         found = within(found, radians(max_distance) if distance == "sam" else max_distance)
-    rows = {name: [asdict(one) for one in matches[:count]] for name, matches in zip(named.names, found)}
+    unit = degrees if distance == "sam" else float
+    rows = {
+        name: [asdict(one) | {"distance": unit(one.distance)} for one in matches[:count]]
+        for name, matches in zip(named.names, found)
+    }
     options.show(rows, as_json, lines())
     if out is not None:
         named = replace(named, names=names_of(found, named.names))

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from unmix.errors import OutputError, UnmixError
+from unmix.errors import OutputError, UnmixError, as_options
 
 from .main import NO_MEMORY, print_json, print_out
 
@@ -137,8 +137,9 @@ class Outcomes:
         if isinstance(error, MemoryError):
             error = OutputError(f"{cube}: {NO_MEMORY}")
         if self.as_json:
-            self.write(cube, {"input": {"path": str(cube)}, "error": str(error)})
-        self.failures.append((str(cube), error.exit_code, str(error).removeprefix(f"{cube}: ")))
+            failed = {"input": {"path": str(cube)}, "error": as_options(str(error)), "exit_code": error.exit_code}
+            self.write(cube, failed)
+        self.failures.append((str(cube), error.exit_code, as_options(str(error)).removeprefix(f"{cube}: ")))
         if self.count == 1:
             self.write_table()
             raise error

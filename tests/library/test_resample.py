@@ -372,7 +372,7 @@ def test_what_a_new_user_stumbled_on(tmp_path, caplog):
     unmix.run(tmp_path / "small.hdr", endmembers=large, device="cpu", scale=1.0, out_dir=tmp_path / "meant")
     assert "times as large" in caplog.text  # said, though it was meant
     holed = Endmembers(("a", "b", "c"), np.where(np.arange(6)[:, None] < 2, [[1.0, np.nan, np.nan]], E), waves)
-    with pytest.raises(unmix.LibraryError, match=r"'b', 'c' \(2 of 3 spectra\) have no value at bands 1-2 \(500 nm\)"):
+    with pytest.raises(unmix.LibraryError, match=r"'b', 'c' \(2 of 3 spectra\) have no value at bands 1-2; leave"):
         unmix.run(tmp_path / "small.hdr", endmembers=holed, device="cpu", scale=1.0, out_dir=tmp_path / "no")
     assert select([holed], "!b,!c")[0].names == ("a",) and select([holed], "a,b,!b")[0].names == ("a",)
     refused(unmix.LibraryError, "leaves no spectrum", select, [holed], "a,!a")
@@ -405,3 +405,14 @@ def test_a_library_in_another_unit_than_a_file_that_says_its_own(tmp_path, caplo
         with pytest.raises(unmix.CubeError, match="brings them together"):
             unmix.run(path, endmembers=percent, out_dir=tmp_path / "no", library_scale=1.0, **how)
         caplog.clear()
+
+
+def test_spacings_that_differ_little(tmp_path):
+    """Every third band has a channel of its own: all are resampled alike, by widths that are the spacings of both."""
+    fine, coarse = np.arange(400.0, 1603, 3), np.arange(400.0, 1601, 4)
+    lines = np.exp(-0.5 * ((fine[:, None] - [1000, 1004, 1008]) / 4) ** 2)
+    cube = open_cube(write_cube(tmp_path / "s.hdr", np.ones((2, 2, len(coarse))), wavelength=list(coarse)))
+    found = fit(Endmembers(("a", "b", "c"), lines, fine), cube, np.arange(len(coarse))).matrix
+    truth = np.exp(-0.5 * ((coarse[:, None] - [1000, 1004, 1008]) / 4) ** 2)
+    peaks = found.max(axis=0)  # at a channel of its own, and between two
+    assert np.ptp(peaks) < 0.05 and np.abs(found - truth).max() < 0.12

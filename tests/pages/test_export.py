@@ -216,7 +216,10 @@ def test_per_cent_as_bytes(tmp_path, finished, form, split):
     """Rounded, 255 where there is no data, no scale; shares alone; what a byte cannot hold is refused."""
     if form != "envi":
         pytest.importorskip("rasterio")
-    files = unmix.export(finished, tmp_path / "out", format=form, split=split, percent=True)
+    files = unmix.export(finished, tmp_path / "out", format=form, split=split, percent=True, style=True)
+    styles = [path.read_text() for path in files if path.suffix == ".qml"]
+    assert styles and all('classificationMax="100"' in one or "<maxValue>100</maxValue>" in one for one in styles)
+    files = [path for path in files if path.suffix != ".qml"]
     maps = {path for path in files if path.suffix != ".hdr"}
     assert len(maps) == (9 if split else 2) and not any("rmse" in path.name or "class" in path.name for path in maps)
     for name in ("abundance", "fraction"):

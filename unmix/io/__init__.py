@@ -147,7 +147,7 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
             "opened", *document, lambda one: open_cube(one, dataset, None if own else wavelengths)
         )
         if named is None:
-            raise CubeError(f"{document[0]}: names no scene; polygons become a raster by gdal_rasterize")
+            raise CubeError(f"{document[0]}: names no scene (of a STAC item, it lists the assets)")
         return named if own is None else on_axis(named, located(own))
     path, date = dated(path)
     module, function = reader_of(path)

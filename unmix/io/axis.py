@@ -15,6 +15,8 @@ from .text import decoded, list_rows
 log = logging.getLogger("unmix")
 # Bytes of the longest text that is read.
 LONGEST = 2**22
+# Headings of a first column that names the bands.
+COUNTS = ("band", "bands", "channel", "number", "no", "index", "#")
 
 
 def axis_from_file(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | None]:
@@ -58,14 +60,14 @@ def columns_of(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | None, s
     except UnicodeDecodeError:
         raise CubeError(f"{path}: is no text file; write one wavelength a line, or name an ENVI header") from None
     rows: list[list[float]] = []
-    units = ""
+    units, heading = "", list[str]()
     for number, cells in list_rows(text, path, CubeError):
         try:
             rows.append([float(cell) for cell in cells])
         except ValueError:
             if rows or number > 1:  # only the first line may be a heading
                 raise CubeError(f"{path}: line {number}: '{' '.join(cells)[:40]}' is no wavelength") from None
-            units = unit_of_heading(" ".join(cells))
+            units, heading = unit_of_heading(" ".join(cells)), [cell.strip().lower() for cell in cells]
     if len(rows) == 1 and len(rows[0]) == bands:
         return np.array(rows[0]), None, units
     widths = sorted({len(row) for row in rows})
@@ -78,7 +80,7 @@ def columns_of(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | None, s
         raise CubeError(f"{path}: has {len(rows)} rows, but the cube has {bands} bands; {wanted}")
     table = np.array(rows)
     # A first column that counts the bands goes before wavelengths.
-    is_count = bands > 1 and is_no_axis(table[:, 0], "")
+    is_count = (bands > 1 and is_no_axis(table[:, 0], "")) or (len(heading) > 1 and heading[0] in COUNTS)
     if table.shape[1] == 3 and not is_count:
         raise CubeError(f"{path}: has three columns, but the first does not count the bands")
     if table.shape[1] > 1 and is_count:

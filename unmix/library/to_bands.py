@@ -28,6 +28,8 @@ MOST_SHIFT_OF_EQUAL = 0.1
 # A library whose channels are closer than this share of a band's spacing (half, but for rounding) is finer than the
 # cube: it is resampled, and no single channel is taken for a band.
 FINER = 0.499
+# Fewer equal wavelengths than this share of the bands are chance: all bands are resampled.
+MOSTLY_EQUAL = 0.5
 # Weights held in memory at a time: bands times channels.
 MOST_WEIGHTS = 2**22
 # A library of at least `SPECTROMETER` channels is a spectrometer's, whose spacing changes little by little: neighbours
@@ -163,17 +165,20 @@ def spacing(waves: np.ndarray) -> np.ndarray:
 def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
     """Return the library (L, p) on the bands in use, resampled where no wavelength agrees to a tenth of the FWHM."""
     assert cube.wavelengths is not None and library.wavelengths is not None
-    n = library.matrix.shape[0]
-    wanted = cube.wavelengths[used]
+    n, own, wanted = library.matrix.shape[0], library.wavelengths, cube.wavelengths[used]
     widths = spacing(cube.wavelengths) if cube.fwhm is None else cube.fwhm
     near = widths[used] * MOST_SHIFT_OF_EQUAL
+    if cube.fwhm is None and library.fwhm is None and n > 1:  # the spacing stands for the width of both
+        library = replace(library, fwhm=spacing(own))
     for rows in (used if n == cube.bands else None, np.arange(n) if n == len(used) else None):
-        if rows is not None and np.all(np.abs(library.wavelengths[rows] - wanted) <= near):
+        if rows is not None and np.all(np.abs(own[rows] - wanted) <= near):
             return library.matrix[rows]
-    rows = nearest(library.wavelengths, wanted)
-    equal = np.abs(library.wavelengths[rows] - wanted) <= near
+    rows = nearest(own, wanted)
+    equal = np.abs(own[rows] - wanted) <= near
     if cube.bands > 1 and n > 1:
-        equal &= spacing(library.wavelengths)[rows] >= FINER * spacing(cube.wavelengths)[used]
+        equal &= spacing(own)[rows] >= FINER * spacing(cube.wavelengths)[used]
+    if equal.mean() < MOSTLY_EQUAL:  # some bands smoothed and others not would be a spectrum of neither
+        equal[:] = False
     matrix = library.matrix[rows]
     if not equal.all():
         refuse_outside(library, wanted, widths[used], used, ~equal)

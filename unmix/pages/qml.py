@@ -12,11 +12,11 @@ COLOURS = ("red", "green", "blue")
 QUOTE = {'"': "&quot;"}
 
 
-def of_three(bands: Sequence[int]) -> str:
-    """Return the style of three bands, counted from 1, as red, green and blue from 0 to 1."""
+def of_three(bands: Sequence[int], high: float) -> str:
+    """Return the style of three bands, counted from 1, as red, green and blue from 0 to ``high``."""
     chosen = " ".join(f'{colour}Band="{band}"' for colour, band in zip(COLOURS, bands))
     stretch = "".join(
-        f"   <{colour}ContrastEnhancement><minValue>0</minValue><maxValue>1</maxValue>"
+        f"   <{colour}ContrastEnhancement><minValue>0</minValue><maxValue>{high:g}</maxValue>"
         f"<algorithm>StretchToMinimumMaximum</algorithm></{colour}ContrastEnhancement>\n"
         for colour in COLOURS
     )

@@ -400,7 +400,7 @@ def faults_of(problem: Problem) -> Iterator[str]:
     opposite = np.argwhere(np.triu(problem.unit_gram) < OPPOSITE) if problem.collinear else ()
     for one, other in opposite[:1]:
         names = problem.endmembers.names
-        yield f"{names[one]} is opposite to {names[other]}: give one of them with `free`, which has any sign"
+        yield f"{names[one]} is opposite to {names[other]}: leave one out, or give it with `free` of a run"
     if problem.black:
         name, share = min(problem.black.items(), key=lambda one: one[1])
         advice = (

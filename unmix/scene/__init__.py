@@ -1,5 +1,6 @@
 """How a scene is read: the file, the lines, samples, pixels and bands in use, and the meaning of stored values."""
 
+import contextlib
 import functools
 import logging
 import os
@@ -180,7 +181,10 @@ def folder_of(out_dir: str | os.PathLike[str] | None, path: str | os.PathLike[st
 
 def file_of_spec(path: str | os.PathLike[str]) -> Path:
     """Return the path of a scene; where a document names the scene, the path of its file."""
-    return located(path) if document_of(path) is None else open_cube(path).path
+    document = document_of(path)
+    with contextlib.suppress(CubeError):  # said where the scene is opened, of this scene alone
+        return located(path) if document is None else open_cube(path).path
+    return located(path) if document is None else document[0]
 
 
 def name_for(text: str, path: str | os.PathLike[str]) -> str:

@@ -239,6 +239,8 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
         return f"{endmembers.source}: its values are too large for float64; divide them with `library_scale`"
     gain = float(np.median(np.abs(scene.bands.gain)))
     Y = sampled_spectra(scene, MOST_PIXELS)[0]
+    if (varies := np.ptp(Y, axis=1) > 0).any():  # one value in all bands is fill
+        Y = Y[varies]
     found = remedy(scene, Y, endmembers.matrix, False)
     # Saturated bands decide lengths, but no medians of bands.
     middles = np.percentile(np.median(np.abs(Y), axis=1), 98), np.median(np.abs(endmembers.matrix), axis=0).max()

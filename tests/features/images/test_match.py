@@ -111,7 +111,7 @@ def test_the_command(tmp_path):
     assert set(found) == {"one", "two", "three"} and len(found["two"]) == 5 and found["two"][0]["kind"] == "s"
     assert names_of(match(spectra, [library(E)])) == load(tmp_path / "named.csv").names
     first = found["one"][0]["distance"]
-    limit = ["--max-distance", f"{np.degrees(first) / 2}", "-o", tmp_path / "near.csv"]
+    limit = ["--max-distance", f"{first / 2}", "-o", tmp_path / "near.csv"]
     out, _ = command("library", "match", tmp_path / "found.csv", tmp_path / "known.csv", *limit)
     assert out.splitlines()[0].startswith("one: none within") and "b" not in out.splitlines()[1:2]
     assert load(tmp_path / "near.csv").names == ("one", "c", "c 2")

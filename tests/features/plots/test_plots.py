@@ -152,7 +152,7 @@ def test_headings_of_surveyors_and_empty_cells(run, tmp_path, caplog):
     caplog.set_level("INFO", "unmix")
     A, rows = (
         abundances(run),
-        [(WEST + 2.5 * SIDE, NORTH - 1.5 * SIDE, 0.5, ""), (WEST + 3.5 * SIDE, NORTH - 2.5 * SIDE, 0.4, 0.1)],
+        [(WEST + 2.5 * SIDE, NORTH - 1.5 * SIDE, 0.5, "NA"), (WEST + 3.5 * SIDE, NORTH - 2.5 * SIDE, 0.4, 0.1)],
     )
     degrees = [(*(one[0] for one in transform("EPSG:32633", "OGC:CRS84", [x], [y])), *values) for x, y, *values in rows]
     for heading, some in ((("Easting", "Northing"), rows), (("longitude", "latitude"), degrees)):
@@ -164,6 +164,9 @@ def test_headings_of_surveyors_and_empty_cells(run, tmp_path, caplog):
             found["empty"] == {"Oak": [], "grass": ["P0"], "soil_pct": []}
             and "no value of grass at 1 plot: P0" in caplog.text
         )
+        if heading[0] == "longitude":  # the other way round, as by mistake
+            turned = written(tmp_path / "t.csv", heads, [(n, y, x, *rest) for n, x, y, *rest in plots])
+            refused(unmix.InputError, "longitude and latitude the right way", unmix.validate, run / "s", turned)
         assert "columns are read: soil_pct as soil in per cent" in caplog.text and "Oak at" not in caplog.text
         assert found["rows"][-1]["name"] == "soil_pct" and found["rows"][-1]["measured"] == 0.09
 

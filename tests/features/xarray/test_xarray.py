@@ -223,7 +223,7 @@ def test_a_dataset_without_spectra_is_named():
     for call in (other.unmix.solve, other.unmix.ranges, other.unmix.library):
         with pytest.raises(
             unmix.CubeError,
-            match=r"no variable 'spectra' with the dimension 'band'; rename .*: reflectance \(y, x, wav",
+            match=r"no variable 'spectra' with the dimension 'band'; rename .*reflectance \(y, x, wav",
         ):
             call("e.csv")
 
@@ -231,3 +231,14 @@ def test_a_dataset_without_spectra_is_named():
 def test_files_that_are_no_scene(tmp_path):
     (tmp_path / "x.hdr").write_text("ENVI")
     refused(unmix.CubeError, None, xarray.open_dataset, tmp_path / "x.hdr", engine="unmix")
+
+
+def test_a_band_coordinate_in_nm_is_the_axis(tmp_path):
+    """As where wavelengths name the bands; maps name their coordinate system."""
+    waves, random = np.linspace(420, 900, 9), np.random.default_rng(0)
+    E, A = random.random((9, 2)) + 0.1, random.dirichlet([1, 1], 6)
+    write_csv(tmp_path / "e.csv", E[::-1], waves[::-1])
+    table = xarray.Dataset({"spectra": (("sample", "band"), A @ E.T)}, {"band": ("band", waves, {"units": "nm"})})
+    np.testing.assert_allclose(table.unmix.solve(tmp_path / "e.csv", method="fcls")["abundance"], A, atol=1e-9)
+    placed = xarray.Dataset({"spectra": (("y", "x", "band"), (A @ E.T)[None])}).assign_coords(spatial_ref=0)
+    assert placed.unmix.solve(E, method="nnls")["rmse"].attrs["grid_mapping"] == "spatial_ref"

@@ -116,7 +116,7 @@ def export_run(
         raise OutputError(f"{run.stem}: its maps are in {run.form.name}; export reads those in ENVI, the default")
     pieces = list(pieces_of_map(run, maps, split, percent))
     form.refuse_name(folder, run.stem.name)
-    styles = {piece: text for piece in pieces if style and (text := style_of(run, piece)) is not None}
+    styles = {piece: text for piece in pieces if style and (text := style_of(run, piece, percent)) is not None}
     files = {piece: [folder / (piece.name + ending) for ending in form.endings] for piece in pieces}
     finals = [file for piece in pieces for file in files[piece]]
     finals += [folder / (piece.name + STYLE) for piece in styles]
@@ -225,8 +225,8 @@ def fields_of_bands(fields: dict[str, str], bands: slice) -> dict[str, Any]:
     return kept
 
 
-def style_of(run: FinishedRun, piece: Piece) -> str | None:
-    """Return the style of a file, None where QGIS needs none."""
+def style_of(run: FinishedRun, piece: Piece, percent: bool = False) -> str | None:
+    """Return the style of a file, None where QGIS needs none; with ``percent`` shares are 0 to 100."""
     kind, colours = piece.map.removesuffix(ORTHO), ramp(VIRIDIS)
     if kind == "rmse":
         high = float(run.report.get("fit", {}).get("maximum_rmse") or 0.0)
@@ -242,5 +242,5 @@ def style_of(run: FinishedRun, piece: Piece) -> str | None:
     names = words(run.open(piece.map).fields, "band names") or []
     shown = [names.index(name) + 1 for name in run.report.get("browse") or [] if name in names]
     if piece.bands > 1 and len(shown) == 3:
-        return of_three(shown)
-    return of_one(colours, 1.0)
+        return of_three(shown, 100.0 if percent else 1.0)
+    return of_one(colours, 100.0 if percent else 1.0)

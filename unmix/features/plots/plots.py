@@ -15,7 +15,7 @@ from ...io import Cube, counted, csv_of, located, read_small
 from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform
 from ...io.ground import system_of
-from ...library.table import is_number, read_rows
+from ...library.table import is_number, number_or_nan, read_rows
 from ...outputs import inputs_of, inputs_of_run, refuse_inputs, titled, write_whole
 from ...runs.files.finished import stem_of_outputs
 from .page import page_of_plots
@@ -44,7 +44,7 @@ BESIDE_NAMES = PER_CENT | {"cover", "fraction", "frac", "share", "abundance", "p
 WORDS = re.compile(r"[a-z0-9]+|%")
 # Most names of a list that is said.
 MOST_SAID = 5
-NAMES = ("plot", "name", "id")
+NAMES = ("plot", "name", "id", "plot id", "plot_id")
 # The columns of the tables that are written: of each plot, and of the errors.
 PAIR = ("plot", "name", "measured", "mapped")
 ERRORS = ("name", "n", "r2", "rmse", "mae", "bias", "slope")
@@ -256,9 +256,10 @@ def read_plots(path: Path) -> Plots:
         for out, columns, may_lack in ((places[r], of_places, False), (values[r], others, True)):
             for k, i in enumerate(columns):
                 cell = cell_of(cells, i)
-                if not is_number(cell) and (cell or not may_lack):
+                value = number_or_nan(cell or "nan") if may_lack else float(cell) if is_number(cell) else None
+                if value is None:
                     raise InputError(f"{path}: row {number}, {heading[i]}: '{cell[:20]}' is not a number")
-                out[k] = float(cell) if cell else np.nan
+                out[k] = value
     names = [cell_of(cells, of_name) if of_name is not None else f"row {number}" for number, cells in rows[1:]]
     return Plots(names, PLACES[pair], places, [heading[i] for i in others], values)
 
@@ -298,7 +299,19 @@ def placed(table: Plots, cube: Cube) -> np.ndarray:
 
     if not own:
         raise InputError(f"{cube.path}: its coordinate system is not known; give plots by x and y, or line and sample")
-    return np.array(transform("OGC:CRS84", own, *table.places.T))
+
+    def at(longitude: float, latitude: float) -> list[float]:
+        try:
+            return [one[0] for one in transform("OGC:CRS84", own, [longitude], [latitude])]
+        except Exception:  # of PROJ: a place that the system does not have, or a system that it does not know
+            return [np.nan, np.nan]
+
+    found = np.array([at(*place) for place in table.places]).T
+    if not np.isfinite(found).any():
+        raise InputError(
+            f"{cube.path}: no plot has a place in its coordinate system; are longitude and latitude the right way round?"
+        )
+    return found
 
 
 def mean_around(side: Side, line: int, sample: int, window: int) -> np.ndarray:

@@ -116,7 +116,7 @@ class SceneEngine(BackendEntrypoint):
             if values is not None:
                 coordinates[name] = ("band", values[bands.index], {"units": units} if units else {})
         coordinates |= axes_of_array(cube)
-        dataset = xarray.Dataset({VALUES: variable}, coordinates, {"source": str(cube.path)})
+        dataset = on_map(xarray.Dataset({VALUES: variable}, coordinates, {"source": str(cube.path)}))
         left_out = [drop_variables] if isinstance(drop_variables, str) else list(drop_variables or [])
         return dataset.drop_vars([name for name in left_out if name in dataset])
 
@@ -125,13 +125,25 @@ class SceneEngine(BackendEntrypoint):
         return False
 
 
+def on_map(dataset: xarray.Dataset) -> xarray.Dataset:
+    """Return a dataset whose variables name the coordinate with its system, as CF asks for; others as they are."""
+    if "spatial_ref" in dataset.coords:
+        for values in dataset.data_vars.values():
+            if {"y", "x"} <= set(values.dims):
+                values.attrs["grid_mapping"] = "spatial_ref"
+    return dataset
+
+
 def axes_of_array(cube: Cube) -> dict[str, Any]:
     """Return the coordinates x and y of the pixels' centres, if the map info has them and the map is not rotated."""
     transform = geotransform(cube.fields.get("map info", ""))
     places = None if transform is None else centres_of(transform, cube.lines, cube.samples)
     if places is None:
         return {}
-    axes = {"x": ("x", places[1]), "y": ("y", places[0])}
+    ways = ("projection_x_coordinate", "projection_y_coordinate")
+    if cube.fields["map info"].strip().lower().startswith("geographic"):
+        ways = ("longitude", "latitude")
+    axes = {axis: (axis, places[k], {"standard_name": way}) for axis, k, way in zip("xy", (1, 0), ways)}
     wkt = " ".join(cube.fields.get("coordinate system string", "").strip("{} \n").split())
     return axes | ({"spatial_ref": ((), 0, {"crs_wkt": wkt})} if wkt else {})
 
@@ -171,7 +183,7 @@ def read(path: str | os.PathLike[str]) -> xarray.Dataset:
         found = found.assign_coords(axes_of_array(cube)).assign(variables_of(run, name, cube))
     ends = run.endmembers()
     variable = xarray.Variable(("band", "endmember"), ends.matrix)
-    found = found.assign_coords(endmember=list(ends.names)).assign({VALUES: variable})
+    found = on_map(found.assign_coords(endmember=list(ends.names)).assign({VALUES: variable}))
     return found if ends.wavelengths is None else found.assign_coords(wavelength=("band", ends.wavelengths))
 
 
@@ -212,7 +224,8 @@ class Unmixing:
                 f"{name} ({', '.join(map(str, one.dims))})" for name, one in self.dataset.data_vars.items()
             )
             raise CubeError(
-                f"no variable '{VALUES}' with the dimension 'band'; rename what there is: {found or 'nothing'}"
+                f"no variable '{VALUES}' with the dimension 'band'; rename what there is ({found or 'nothing'}), "
+                "wavelengths as a coordinate `wavelength` in nm"
             )
         values = self.dataset[VALUES]
         given = [
@@ -241,10 +254,12 @@ class Unmixing:
             Where the library cannot be read, or does not cover the bands.
         """
         L = self.values.sizes["band"]
-        axis: dict[str, Any] = {}
+        axis, known = dict[str, Any](), self.dataset.coords
+        own = known["band"].attrs.get("units", "") if "band" in known else ""  # as where wavelengths name the bands
+        names = {"wavelength": "band"} if "wavelength" not in known and own in ("nm", "nanometers", "nanometer") else {}
         for name in ("wavelength", "fwhm"):
-            if name in self.dataset.coords:
-                axis[name] = np.asarray(self.dataset[name].values, float)
+            if (given := names.get(name, name)) in known:
+                axis[name] = np.asarray(known[given].values, float)
                 if axis[name].shape != (L,):
                     raise CubeError(f"the dataset's {name} has shape {axis[name].shape}, but there are {L} bands")
         cube = Cube(
@@ -331,7 +346,7 @@ class Unmixing:
         found = every.isel(value=slice(0, p)).rename(value="endmember")
         found = found.assign_coords(endmember=list(names or own_names))
         rest = {name: every.isel(value=p + k, drop=True) for k, name in enumerate(names_of)}
-        return xarray.Dataset({"abundance": found, **rest})
+        return on_map(xarray.Dataset({"abundance": found, **rest}))
 
     def ranges(self, E: Any, classes: Sequence[str] | None = None, **options: Any) -> xarray.Dataset:
         """Find the proved ranges of every pixel; lazily, chunk by chunk, where the dataset has chunks.

@@ -431,6 +431,10 @@ def wavelengths_beside(cube: GeoTiffCube, header: Path, fields: dict[str, str]) 
     cube.wavelengths, cube.fwhm = axes["wavelengths"], axes["fwhm"]
     cube.good_bands = axes["good_bands"] if cube.good_bands is None else cube.good_bands
     log.info(f"{cube.path}: wavelengths are taken from {header.name}")
+    if lost := [key for key in ("data gain values", "data offset values", "data ignore value") if key in fields]:
+        cube.problems.append(
+            f"{cube.path}: {', '.join(lost)} of {header.name} are not applied; it does so with 'file type = TIFF'"
+        )
 
 
 # The element of a band in the metadata of EnMAP and of DESIS, and those of its wavelength, FWHM, gain and offset.
