@@ -24,6 +24,7 @@ GONE = {
     "monte_carlo": "is `average` plain now, with as many `draws`",
     "edges": "is no more: unmix.spatial takes weights of differences (`tv` and `laplacian` cost the same everywhere)",
     "allowed": "is no more: unmix.solve takes the allowed endmembers of each pixel",
+    "regression": "is no more: the regression that is left has the same errors to 1e-8",
     "rule cob": "is no more: `rule` ies chooses as many as classify best",
     "restarts": "is no more: above six endmembers `extract` nfindr begins from four sets of pixels",
     "solver qr": "is no more: `solver` active-set has the same optimum; unmix solve and unmix.nnls solve by QR",

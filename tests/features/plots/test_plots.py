@@ -164,8 +164,8 @@ def test_headings_of_surveyors_and_empty_cells(run, tmp_path, caplog):
             found["empty"] == {"Oak": [], "grass": ["P0"], "soil_pct": []}
             and "no value of grass at 1 plot: P0" in caplog.text
         )
-        if heading[0] == "longitude":  # the other way round, as by mistake
-            turned = written(tmp_path / "t.csv", heads, [(n, y, x, *rest) for n, x, y, *rest in plots])
+        if heading[0] == "longitude":  # no place on the Earth, as where the two are the other way round
+            turned = written(tmp_path / "t.csv", heads, [(n, x, y + 90, *rest) for n, x, y, *rest in plots])
             refused(unmix.InputError, "longitude and latitude the right way", unmix.validate, run / "s", turned)
         assert "columns are read: soil_pct as soil in per cent" in caplog.text and "Oak at" not in caplog.text
         assert found["rows"][-1]["name"] == "soil_pct" and found["rows"][-1]["measured"] == 0.09

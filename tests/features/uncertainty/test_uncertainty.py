@@ -238,7 +238,7 @@ def test_a_cube_of_noise_that_changed_or_does_not_fit(setting, noise_cube, tmp_p
         other = write_cube(folder / "other.hdr", np.ones((lines, SAMPLES, bands)))
         refused(unmix.CubeError, text, unmix.run, folder / "x.hdr", noise=other, **words)
     more = {"average": "plain", "draws": 5, "by": "class"}
-    with pytest.raises(unmix.MethodError, match="`average`.*noise for each pixel"):
+    with pytest.raises(unmix.MethodError, match=r"`average`.*noise for each pixel"):
         unmix.run(folder / "x.hdr", noise=path, **words, **more)
 
 

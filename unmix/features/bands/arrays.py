@@ -17,11 +17,6 @@ from ...devices import one_device
 from ...errors import InputError, MethodError
 from .projections import BLOCKS_AT_ONCE, THREADS, ChainEngine, Samples
 
-# The ways to regress on the prefixes of chains (the first 1, 2, 3, … bands of each).
-REGRESSIONS = {
-    "sequential": "each prefix is updated from the one before, by one band",
-    "gauss-jordan": "every prefix's matrix is inverted by Gauss-Jordan, as de Paula et al. 2013 have it",
-}
 MOST_BANDS, FOLDS = 100, 5  # defaults
 # Significance level of the F test: an error counts as no worse if the test does not reject that at this level (Galvão
 # et al. 2008).
@@ -82,7 +77,6 @@ def select_bands(
     validation: float | None = None,
     folds: int | None = None,
     alpha: float = ALPHA,
-    regression: str = "sequential",
     seed: int = 0,
     device: str = "cpu",
     threads: int | None = None,
@@ -109,8 +103,6 @@ def select_bands(
         default, with 5.
     alpha : float
         Significance level of the F test; 0 keeps every band of the best prefix.
-    regression : {"sequential", "gauss-jordan"}
-        How prefixes are regressed; the second is for comparison.
     seed : int
         Seed of the random split into validation samples or folds.
     device : str
@@ -131,7 +123,7 @@ def select_bands(
         If an option is wrong, or the device is not available.
     """
     X, y = np.asarray(on_host(X), np.float64), np.asarray(on_host(y), np.float64)
-    check(X, y, validation, folds, alpha, regression)
+    check(X, y, validation, folds, alpha)
     parts = cut_folds(len(X), validation, FOLDS if folds is None and validation is None else folds, seed)
     fewest = min(len(calibration) for calibration, _ in parts)
     highest = min(fewest - 1, X.shape[1])
@@ -145,7 +137,7 @@ def select_bands(
         if not counts.any():
             raise InputError("every band is constant")
         prepared = [samples_of(X, y, *part) for part in parts]
-        squares = errors_of_prefixes(engine, prepared, orders, counts, most, regression)
+        squares = errors_of_prefixes(engine, prepared, orders, counts, most)
         if not np.isfinite(squares).any():
             raise InputError("every band is constant in some fold; use fewer `folds`, or `validation`")
         predicted = sum(len(part[1]) for part in parts)
@@ -194,9 +186,7 @@ def log_volume(covariance: np.ndarray, bands: np.ndarray) -> float:
     return float(np.linalg.slogdet(selected / np.outer(lengths, lengths))[1])
 
 
-def check(
-    X: np.ndarray, y: np.ndarray, validation: float | None, folds: int | None, alpha: float, regression: str
-) -> None:
+def check(X: np.ndarray, y: np.ndarray, validation: float | None, folds: int | None, alpha: float) -> None:
     """Raise `InputError` or `MethodError` if an argument of `select_bands` is wrong."""
     if X.ndim != 2 or y.ndim != 1 or len(X) != len(y) or 0 in X.shape:
         raise InputError(f"samples have shape {X.shape} and the target {y.shape}; they must be (N, K) and (N,)")
@@ -218,8 +208,6 @@ def check(
         raise MethodError(f"`folds` {folds}: must be from 2 to {len(X)}, the samples")
     if not 0 <= alpha < 1:
         raise MethodError(f"`alpha` {alpha:g}: must be from 0, below 1")
-    if regression not in REGRESSIONS:
-        raise MethodError(f"unknown regression '{regression}'; there are {', '.join(REGRESSIONS)}")
 
 
 def cut_folds(N: int, validation: float | None, folds: int | None, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -251,12 +239,12 @@ def samples_of(X: np.ndarray, y: np.ndarray, calibration: np.ndarray, validation
 
 
 def errors_of_prefixes(
-    engine: Any, prepared: list[Samples], orders: np.ndarray, counts: np.ndarray, most: int, regression: str
+    engine: Any, prepared: list[Samples], orders: np.ndarray, counts: np.ndarray, most: int
 ) -> np.ndarray:
     """Return the sums of squared errors of every prefix, (chains, most); infinite where a chain has no such prefix."""
     squares = np.zeros((len(orders), most))
     for samples in prepared:
-        engine.regress(samples, orders, counts, squares, regression)
+        engine.regress(samples, orders, counts, squares)
     return np.where(np.isfinite(squares), squares, np.inf)
 
 

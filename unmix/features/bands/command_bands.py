@@ -29,12 +29,6 @@ from unmix_cli import options
 @options.value(
     "--alpha", "Significance level of the F test that removes weak bands; 0 keeps all.", default=0.25, metavar="P"
 )
-@options.value(
-    "--regression",
-    "Regression on 1, 2, 3, ... bands: updated, or solved anew each time, for comparison.",
-    type=("sequential", "gauss-jordan"),
-    default="sequential",
-)
 @options.option("seed", help="Seed of folds and validation samples.", type=click.IntRange(0))
 @options.outputs
 @options.device_as_for_run

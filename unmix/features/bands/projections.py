@@ -4,7 +4,7 @@ All is computed from Gram matrices of centred samples, by groups of threads of a
 factorisation that pivots on the largest residual, which is the length of a band's projection onto the complement of the
 chain; no data is copied or projected. The regression of a prefix grows by one column, an *add*: validation samples and
 the target are further columns of the same factor, so that a row gives the next prefix's prediction. The paper instead
-inverts every prefix's matrix by Gauss-Jordan, a sweep of every index in turn (`inverted_function`).
+inverts every prefix's matrix by Gauss-Jordan.
 """
 
 import functools
@@ -135,67 +135,6 @@ def prefixes_function(team: Team) -> Any:
     return prefixes
 
 
-@functools.cache
-def inversion_function(team: Team) -> Any:
-    """Return ``invert``: it inverts A[:n, :n] in place by Gauss-Jordan, unpivoted; False if a pivot is 0 or NaN."""
-    rank, size, sync = team.rank, team.size, team.sync
-
-    @team.compile
-    def invert(A, n, column):
-        # De Paula et al. 2013, Algorithms 2 and 3; ``column`` (n,) is scratch.
-        for k in range(n):
-            pivot = A[k, k]
-            if pivot == 0.0 or pivot != pivot:
-                return False
-            for i in range(rank(), n, size()):
-                column[i] = A[i, k] / pivot
-            sync()
-            for i in range(n):
-                if i != k:
-                    share = column[i]
-                    for j in range(rank(), n, size()):
-                        A[i, j] -= share * A[k, j]
-            sync()
-            for j in range(rank(), n, size()):
-                A[k, j] = A[k, j] / pivot if j != k else 1.0 / pivot
-                if j != k:
-                    A[j, k] = -column[j]
-            sync()
-        return True
-
-    return invert
-
-
-@functools.cache
-def inverted_function(team: Team) -> Any:
-    """Return ``inverted``, which returns Σ squared validation errors of a prefix of n bands; infinity if singular."""
-    rank, size, sync, total = team.rank, team.size, team.sync, team.total
-    invert = inversion_function(team)
-
-    @team.compile
-    def inverted(samples, order, n, A, column, weights, reduction_buffer):
-        for i in range(n):
-            for j in range(rank(), n, size()):
-                A[i, j] = samples.gram[order[i], order[j]]
-        sync()
-        if not invert(A, n, column):
-            return float("inf")
-        for i in range(rank(), n, size()):
-            weights[i] = 0.0
-            for j in range(n):
-                weights[i] += A[j, i] * samples.product[order[j]]
-        sync()
-        own_square = 0.0
-        for v in range(rank(), samples.truth.shape[0], size()):
-            error = samples.truth[v]
-            for i in range(n):
-                error -= weights[i] * samples.others[order[i], v]
-            own_square += error * error
-        return total(own_square, reduction_buffer)
-
-    return inverted
-
-
 # Threads of a GPU's block, and blocks per multiprocessor.
 THREADS, BLOCKS_AT_ONCE = 128, 8
 
@@ -254,27 +193,6 @@ def prefixes_body(team: Team) -> Any:
     return all_prefixes
 
 
-@functools.cache
-def inversions_body(team: Team) -> Any:
-    """Return the body that inverts a matrix for each prefix, longest first; scratch (most, most), (most,), (most,)."""
-    inverted, rank, sync = inverted_function(team), team.rank, team.sync
-
-    @team.compile
-    def inversions(start, stop, step, group, arguments, scratch, reduction_buffer):
-        A, column, weights = scratch[0][group], scratch[1][group], scratch[2][group]
-        chains, most = arguments.squares.shape
-        for n in range(start, stop, step):
-            c, m = n % chains, most - 1 - n // chains
-            square = np.inf
-            if m < arguments.counts[c]:
-                square = inverted(arguments.samples, arguments.orders[c], m + 1, A, column, weights, reduction_buffer)
-            if rank() == 0:
-                arguments.squares[c, m] += square
-            sync()
-
-    return inversions
-
-
 class ChainEngine:
     """Grows chains and regresses on their prefixes.
 
@@ -296,17 +214,13 @@ class ChainEngine:
         self.groups.get(arguments.counts, counts)
         return orders, counts
 
-    def regress(self, samples: Samples, orders: np.ndarray, counts: np.ndarray, squares: np.ndarray, how: str) -> None:
+    def regress(self, samples: Samples, orders: np.ndarray, counts: np.ndarray, squares: np.ndarray) -> None:
         """Add each prefix's Σ squared validation errors to ``squares`` (chains, most); infinity after a chain's end."""
         chains, most = squares.shape
         V = len(samples.truth)
         arguments = self.groups.put(Prefixes(samples, orders, counts, squares))
-        if how == "sequential":
-            scratch = ((None, most, most + V + 1), float), ((None, V), float), ((None, most), float)
-            self.groups.run(prefixes_body, chains, arguments, scratch)
-        else:
-            scratch = ((None, most, most), float), ((None, most), float), ((None, most), float)
-            self.groups.run(inversions_body, chains * most, arguments, scratch)
+        scratch = ((None, most, most + V + 1), float), ((None, V), float), ((None, most), float)
+        self.groups.run(prefixes_body, chains, arguments, scratch)
         self.groups.get(arguments.squares, squares)
 
     def close(self) -> None:

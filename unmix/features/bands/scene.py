@@ -105,7 +105,7 @@ def bands_of(
         How to read a cube: the fields of `unmix.ReadOptions`.
     command : sequence of str, optional
     **how
-        ``validation``, ``folds``, ``alpha``, ``regression`` and ``seed`` of `unmix.select_bands`.
+        ``validation``, ``folds``, ``alpha`` and ``seed`` of `unmix.select_bands`.
 
     Returns
     -------
@@ -123,8 +123,8 @@ def bands_of(
     refuse_inputs((Path(f"{stem}{suffix}") for suffix in SUFFIXES), [*spectra.inputs, *inputs_of(target=target)])
     if y is None:
         given = {key for key, value in how.items() if value is not None}
-        if given - {"seed", "alpha", "regression"}:
-            raise MethodError(f"`{min(given - {'seed', 'alpha', 'regression'})}` needs a `target`")
+        if given - {"seed", "alpha"}:
+            raise MethodError(f"`{min(given - {'seed', 'alpha'})}` needs a `target`")
         covariance = spectra.covariance
         if covariance is None:
             assert spectra.X is not None
