@@ -274,7 +274,7 @@ def eliminate(
     _, relevance, _ = regression_of(X, y, chain)
     order = chain[np.argsort(-relevance, kind="stable")]
     squares = errors_of_prefixes(
-        engine, prepared, order[None].astype(np.int32), np.array([len(order)], np.int32), len(order), "sequential"
+        engine, prepared, order[None].astype(np.int32), np.array([len(order)], np.int32), len(order)
     )[0]
     if alpha == 0:
         return order, square
