@@ -270,7 +270,6 @@ HOUSE = {
             "problem",
             "options",
             "scene",
-            "settings/run",
             "library",
             "io",
             "io/remote",

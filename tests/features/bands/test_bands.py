@@ -195,7 +195,6 @@ def test_the_least_collinear_without_a_target():
         ({"validation": 1.5}, "`validation`"),
         ({"most": 40}, "`most` 40: must be from 1 to 4"),
         ({"alpha": 1.0}, "`alpha`"),
-        ({"regression": "best"}, "unknown regression"),
         ({"X": np.ones((30, 4))}, "every band is constant"),
     ],
 )

@@ -66,13 +66,13 @@ def deviation_of_pairs(one: Side, other: Side, pairs: Sequence[tuple[int, int]])
 
     def read(lines: slice) -> np.ndarray:
         # Of a pixel without one, such as those of fractions of nothing, values are below 0; infinite ones are some.
-        values = [np.where(at >= 0, known(beside, lines)[..., np.maximum(at, 0)], -1.0) for beside, at in sides]
+        values = [np.where(at >= 0, known_values(beside, lines)[..., np.maximum(at, 0)], -1.0) for beside, at in sides]
         return np.where(np.min(values, axis=0) >= 0, np.sqrt(np.square(values).sum(axis=0)), -1.0)
 
     return read
 
 
-def known(side: Side, lines: slice) -> np.ndarray:
+def known_values(side: Side, lines: slice) -> np.ndarray:
     """Return values of a map in lines; of a crop of its grid, whose pixels without values are 0, −1 in place of these."""
     values, is_there = side.read(lines)
     return values if side.grid is None else np.where(is_there[..., None], values, -1.0)

@@ -346,18 +346,18 @@ def both_sides(
     names = [dataset if dataset and FinishedRun.of_source(path) is None else None for path in paths]
     names[0] = None if names[1] else names[0]
 
-    def side(k: int, size: tuple[int, int] | None) -> Side:
+    def opened(k: int, size: tuple[int, int] | None) -> Side:
         return side_of(paths[k], kind, likely[k], names[k], size)
 
     first, last = sorted((0, 1), key=lambda k: (is_array(paths[k]), paths[k].suffix.lower() == ".mat"))
     try:
-        found = side(first, None)
+        found = opened(first, None)
     except UnmixError:  # a table of pixels: the other one may say the size
         if not is_array(paths[first]) and paths[first].suffix.lower() != ".mat":
             raise
         first, last = last, first
-        found = side(first, None)
-    sides = {first: found, last: side(last, (found.cube.lines, found.cube.samples))}
+        found = opened(first, None)
+    sides = {first: found, last: opened(last, (found.cube.lines, found.cube.samples))}
     return sides[0], sides[1]
 
 

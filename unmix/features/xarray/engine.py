@@ -225,7 +225,7 @@ class Unmixing:
             )
             raise CubeError(
                 f"no variable '{VALUES}' with the dimension 'band'; rename what there is ({found or 'nothing'}), "
-                "wavelengths as a coordinate `wavelength` in nm"
+                "wavelengths (nm) as a coordinate wavelength"
             )
         values = self.dataset[VALUES]
         given = [
