@@ -103,16 +103,19 @@ def bare_of(function: Any) -> Any:
     return keep(Function(function.py_func, targetoptions=options), FunctionCache, "bare")
 
 
-def address_of(function: Any, arguments: tuple[Any, ...]) -> Any:
-    """Return the address, in this process, of a function's code for arguments of these types; compile if needed."""
+def address_of(function: Any, arguments: tuple[Any, ...], bare: bool = True) -> Any:
+    """Return the address, in this process, of a function's code for arguments of these types; compile if needed.
+
+    Code that is not ``bare`` is that which Python calls.
+    """
     if numba.config.DISABLE_JIT:
         return function
-    asked = function, alike(arguments)
+    asked = function, alike(arguments), bare
     if asked not in ADDRESSES:
-        kinds, bare = tuple(map(numba.typeof, arguments)), bare_of(function)
-        if kinds not in bare.overloads:
-            bare.compile(kinds)
-        result = bare.overloads[kinds]
+        kinds, code = tuple(map(numba.typeof, arguments)), bare_of(function) if bare else function
+        if kinds not in code.overloads:
+            code.compile(kinds)
+        result = code.overloads[kinds]
         ADDRESSES[asked] = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
     return ADDRESSES[asked]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...compiled.jit import WIDE, aligned_zeros, compiled
+from ...compiled.jit import WIDE, address_of, aligned_zeros, call_at, compiled
 from ..fitted import Fitted, Weighed, by_edges, fit_in, fitted, inverted, room_for, room_of_results, tiled
 
 # c, the price of the solid angle, and ε. On 48 synthetic scenes (`tests/bench/accuracy.py chosen`) c from 0.15 to 0.3
@@ -106,8 +106,9 @@ def is_too_flat(one, room):
 
 
 @compiled
-def narrow(now, other, data, room, steps, soft, most):
+def narrow(now, other, data, room, steps, soft, most, fit):
     """Move the edges of the fitted cone ``now`` by Newton-like steps while the value falls; ``other`` is scratch."""
+    # ``fit`` is the address of `fit_in`, which Python calls as well: so it is compiled once.
     p = now.W.shape[0]
     reached = value_in(now, data, room, steps, soft)
     for _ in range(most):
@@ -124,7 +125,7 @@ def narrow(now, other, data, room, steps, soft, most):
             for i in range(p):
                 for j in range(p):
                     other.W[i, j] = now.W[i, j] - share * steps.edges[i, j]
-            fit_in(room, data, True, other)
+            call_at(fit, (room, data, True, other))
             if not is_too_flat(other, room):
                 lower = value_in(other, data, room, steps, soft)
                 if lower < reached:
@@ -162,7 +163,8 @@ def narrowed(data: Weighed, W: np.ndarray, most: int) -> Fitted:
     other.A[:] = now.A
     soft = LARGEST_SQUARED_PART**2 * float(np.median(now.squares.ravel()[: len(order)]))
     steps = Steps(*(np.empty((p, p)) for _ in Steps._fields[:-1]), aligned_zeros(2 * p * p, WIDE.width))
-    narrow(now, other, tiles, room, steps, soft, most)
+    fit = address_of(fit_in, (room, tiles, True, other), bare=False)
+    narrow(now, other, tiles, room, steps, soft, most, fit)
     return Fitted(now, len(order))
 
 
