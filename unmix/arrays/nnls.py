@@ -97,8 +97,8 @@ def nnls(
     Raises
     ------
     InputError
-        If shapes do not match, a value is not finite, a weight is negative, or ``dictionary`` names a matrix that there
-        is not.
+        If shapes do not match, a value of A or a weight is not finite, a weight is negative, or ``dictionary`` names a
+        matrix that there is not.
     MethodError, DeviceError
         If the device is not available.
 
