@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from unmix.errors import LibraryError, MethodError
+
 from . import options, unmixing
 from .main import print_err, print_out
 
@@ -46,8 +48,6 @@ def load_selected(library: Path, select: str | None) -> list[Any]:
 def only_part(parts: list[Any], library: Path, complete: bool) -> Any:
     """Return a library's spectra, which must be on one axis; if ``complete``, those with a value at every channel."""
     import numpy as np
-
-    from unmix.errors import LibraryError
 
     if len(parts) > 1:
         raise LibraryError(
@@ -361,7 +361,6 @@ def match(
     from dataclasses import asdict, replace
     from math import degrees, radians
 
-    from unmix.errors import LibraryError
     from unmix.library import load_parts
     from unmix.library import match as matches_of
     from unmix.library.matching import is_ambiguous, names_of, within
@@ -382,8 +381,12 @@ def match(
         named = named.take(range(len(named.names) - 1))
     if others or not named.valid.all():
         raise LibraryError(f"{spectra}: its spectra must be on one axis, and have no deleted values")
-    compared = named if only_nm is None else within_windows(named, only_nm)
-    found = matches_of(compared, load_selected(library, select), distance, continuum)
+    found = matches_of(
+        named if only_nm is None else within_windows(named, only_nm),
+        load_selected(library, select),
+        distance,
+        continuum,
+    )
     if max_distance is not None:
         found = within(found, radians(max_distance) if distance == "sam" else max_distance)
     unit = degrees if distance == "sam" else float
@@ -403,7 +406,6 @@ def within_windows(library: Any, text: str) -> Any:
     """Return a library with the channels in ranges ``A-B,…`` of nm alone."""
     import numpy as np
 
-    from unmix.errors import MethodError
     from unmix.library.classes import of_channels
     from unmix.scene.bands import windows_of
 
@@ -445,6 +447,8 @@ def resample(
     from unmix.library import load_for
     from unmix.outputs.names import inputs_of
 
+    if reading["scale"] is not None and reading["bands"] != "auto":
+        raise MethodError(f"`scale` is of {cube}, whose values are not used: divide those of {library} in its table")
     scene = options.open_for_reading(cube, **reading)
     resampled = load_for(library, scene, select=select, complete=complete, across_gaps=across_gaps)
     for path in written(resampled, out, overwrite, inputs_of(scene.cube, library=library)):

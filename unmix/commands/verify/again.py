@@ -38,6 +38,8 @@ log = logging.getLogger("unmix")
 FEWEST_LINES = 8
 # Largest difference of a value computed elsewhere, as a share of the largest in its line and band.
 ELSEWHERE = 1e-4
+# Largest such difference where values are rounding: of amounts, and of spectra whose largest value is 1.
+NEAR_ZERO = 1e-12
 # Options of a run that do not hold once its endmembers are known.
 OF_LIBRARY = (
     "endmembers",
@@ -57,8 +59,10 @@ OF_LIBRARY = (
 class Compared:
     """Compare lines with those of a written map, in the place of a `unmix.maps.raster.Raster` that a run fills."""
 
-    def __init__(self, maps: Maps, name: str, kind: MapType, verdict: Verdict, spared: int) -> None:
+    def __init__(self, maps: Maps, name: str, kind: MapType, verdict: Verdict, spared: int, largest: float) -> None:
         self.maps, self.name, self.map_type, self.verdict, self.spared = maps, name, kind, verdict, spared
+        # Where a line has only pixels of zeros, all of its values are rounding, by the spectra's ``largest`` value.
+        self.least = max(NEAR_ZERO * (largest if map_named(name).has_unit else 1.0), 2.0 * kind.step)
 
     def write(self, lines: slice, values: np.ndarray, checks: Any = None) -> None:
         """Compare values (n, bands, samples)."""
@@ -79,11 +83,11 @@ class Compared:
             wrong = ~(apart == 0)
             if not verdict.same_bytes:
                 size = np.where(np.isfinite(found) & (found != blank), np.abs(found), 0.0).max(axis=0, initial=1e-300)
-                near = apart <= np.maximum(ELSEWHERE * size, 2.0 * self.map_type.step)
-                is_number = (
-                    map_named(self.name).names_things or self.name == "certificate"
-                )  # no two machines agree on these
-                wrong = ~(near | is_number) | ((written == blank) != (found == blank))
+                # No two machines agree on certificates, nor on which of equal things is named.
+                is_free = map_named(self.name).names_things or self.name == "certificate"
+                wrong = ~((apart <= np.maximum(ELSEWHERE * size, self.least)) | is_free) | (
+                    (written == blank) != (found == blank)
+                )
         places = np.flatnonzero(wrong.any(axis=1))
         with self.maps.lock:
             difference = apart / np.maximum(1.0, np.abs(found))
@@ -168,7 +172,10 @@ def unmix_again(maps: Maps, again: SceneRun, executor: Executor, sample: int | N
     verdict.same_bytes = here == there and not isinstance(cube, Changed)  # what was written is changed back, and rounds
     spared = 0 if verdict.same_bytes else report["pixels"]["fit_certified"] + report["pixels"]["failed"]
     kinds = {name: map_type(name, options, problem) for name in plan.maps}
-    compared: Any = {name: Compared(maps, name, kind, verdict, spared) for name, kind in kinds.items()}
+    compared: Any = {
+        name: Compared(maps, name, kind, verdict, spared, float(np.abs(endmembers.matrix).max()))
+        for name, kind in kinds.items()
+    }
     summary, machine = Summary(), executor.machine
     slots = machine.open(problem, line_of(cube, problem, options), block_plan)
 

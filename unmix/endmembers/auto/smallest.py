@@ -163,8 +163,7 @@ def narrowed(data: Weighed, W: np.ndarray, most: int) -> Fitted:
     other.A[:] = now.A
     soft = LARGEST_SQUARED_PART**2 * float(np.median(now.squares.ravel()[: len(order)]))
     steps = Steps(*(np.empty((p, p)) for _ in Steps._fields[:-1]), aligned_zeros(2 * p * p, WIDE.width))
-    fit = address_of(fit_in, (room, tiles, True, other), bare=False)
-    narrow(now, other, tiles, room, steps, soft, most, fit)
+    narrow(now, other, tiles, room, steps, soft, most, address_of(fit_in, (room, tiles, True, other), bare=False))
     return Fitted(now, len(order))
 
 
