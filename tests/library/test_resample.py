@@ -93,13 +93,11 @@ def test_a_gap_in_the_channels_is_an_error(tmp_path):
     np.testing.assert_allclose(
         across[~left], np.stack([np.interp(waves[~left], x, s) for s in spectra], axis=1), atol=0.02
     )
-    found = CliRunner().invoke(
-        cli,
-        list(map(str, ["library", "resample", lib, cube, tmp_path / "r.csv", "--across-gaps"])),
-        standalone_mode=False,
-    )
-    assert found.exception is None
+    asked = list(map(str, ["library", "resample", lib, cube, tmp_path / "r.csv", "--across-gaps"]))
+    assert CliRunner().invoke(cli, asked, standalone_mode=False).exception is None
     np.testing.assert_allclose(load(tmp_path / "r.csv").matrix, across, rtol=1e-15)
+    found = CliRunner().invoke(cli, [*asked, "--scale", "100", "--overwrite"], standalone_mode=False)
+    assert "values are not used" in str(found.exception)  # the cube's; the library keeps its own
     assert unmix.check(cube, lib, across_gaps=True)["findings"] is not None
     refused(unmix.MethodError, "`across_gaps` resamples a library", unmix.run, cube, across_gaps=True)
 
