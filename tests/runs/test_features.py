@@ -34,7 +34,7 @@ FEATURES = {
     "weights": (NNLS | {"weights": "weights.txt"}, "unweighted"),
     "all in steps": (DRAWS | ALL_MAPS | {"quantize": 1e-4}, "unweighted"),
     "noise of pixels": (NNLS | {"uncertainty": True, "noise": "noise.hdr", "weights": "weights.txt"}, "sigma"),
-    "weights of pixels": (NNLS | {"weights": "noise", "noise": "noise.hdr"}, "unweighted"),
+    "weights by a cube": (NNLS | {"weights": "noise", "noise": "noise.hdr"}, "unweighted"),
     "counts": (NNLS | {"likelihood": "poisson"}, "abundance"),
     "tied": (NNLS | {"tie": "500-800"}, "abundance"),
     "steps": ({"method": "fcls", "quantize": 1e-4}, "abundance"),
@@ -59,9 +59,9 @@ OF_THE_WAY = [
     "seconds",
     "digest",
 ]
-CHOSEN_BY_THE_SCENE = ("rows", "average of models")
+CHOSEN_BY_THE_SCENE = ("rows", "average of models", "weights by a cube")
 # Each of these compiles a search of its own, for 15 to 25 s; and draws are among what is in steps.
-SLOW = {"draws", "at most", "models", "ranges", "weights of pixels", "counts"}
+SLOW = {"draws", "at most", "models", "ranges", "weights by a cube", "counts"}
 # Their maps are among those of "nnls" (rmse), "all in steps" (weights, steps) and "deviations of sums" (sums, classes).
 SLOW |= {"residual", "deviations", "weights", "steps", "sums by class", "classes"}
 
