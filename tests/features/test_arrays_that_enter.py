@@ -113,8 +113,7 @@ def test_a_system_whose_weights_are_all_zero_has_no_answer():
     weights = np.ones((6, 4))
     weights[2] = 0
     found = unmix.nnls(E, Y, weights=weights)
-    assert not found.failed.size
-    assert np.isnan([*found.x[2], found.rmse[2], found.kappa[2], found.delta[2]]).all()
+    assert not found.failed.size and np.isnan([*found.x[2], found.rmse[2], found.kappa[2], found.delta[2]]).all()
     np.testing.assert_allclose(found.x[0], scipy_nnls(E, Y[0])[0], atol=1e-12)
     assert np.isnan(unmix.nnls(E, Y, weights=np.zeros(4)).x).all()
 

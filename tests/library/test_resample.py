@@ -96,8 +96,10 @@ def test_a_gap_in_the_channels_is_an_error(tmp_path):
     asked = list(map(str, ["library", "resample", lib, cube, tmp_path / "r.csv", "--across-gaps"]))
     assert CliRunner().invoke(cli, asked, standalone_mode=False).exception is None
     np.testing.assert_allclose(load(tmp_path / "r.csv").matrix, across, rtol=1e-15)
-    found = CliRunner().invoke(cli, [*asked, "--scale", "100", "--overwrite"], standalone_mode=False)
-    assert "values are not used" in str(found.exception)  # the cube's; the library keeps its own
+    # The cube's values are not used; the library keeps its own.
+    assert "`scale`" in str(
+        CliRunner().invoke(cli, [*asked, "--scale", "100", "--overwrite"], standalone_mode=False).exception
+    )
     assert unmix.check(cube, lib, across_gaps=True)["findings"] is not None
     refused(unmix.MethodError, "`across_gaps` resamples a library", unmix.run, cube, across_gaps=True)
 
