@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from unmix.errors import MethodError, UnmixError
+from unmix.errors import MethodError
 from unmix.settings.maps import MAPS
 
 from . import options
@@ -123,13 +123,11 @@ def command(
 
 def seconds_of_map(path: Path) -> float | None:
     """Return how long the run of a map took; None for a map of no run."""
+    from unmix.commands.finished.array_maps import is_array
     from unmix.runs.files.finished import FinishedRun
     from unmix.runs.record.fit import seconds_of
 
-    try:
-        run = FinishedRun.of_source(path)
-    except UnmixError:  # an array
-        return None
+    run = None if is_array(path) else FinishedRun.of_source(path)
     return None if run is None else seconds_of(run.report)
 
 

@@ -381,12 +381,8 @@ def match(
         named = named.take(range(len(named.names) - 1))
     if others or not named.valid.all():
         raise LibraryError(f"{spectra}: its spectra must be on one axis, and have no deleted values")
-    found = matches_of(
-        named if only_nm is None else within_windows(named, only_nm),
-        load_selected(library, select),
-        distance,
-        continuum,
-    )
+    compared = named if only_nm is None else within_windows(named, only_nm)
+    found = matches_of(compared, load_selected(library, select), distance, continuum)
     if max_distance is not None:
         found = within(found, radians(max_distance) if distance == "sam" else max_distance)
     unit = degrees if distance == "sam" else float

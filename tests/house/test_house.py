@@ -396,7 +396,7 @@ FEATURES = {
     "xarray": {"xarray"},
     "zonal": {"exactextract", "shapely"},
     "series": {"scipy"},
-    "plots": {"rasterio"},
+    "plots": set(),
 }
 OF_EVERY_FEATURE = {"click", "numpy", "unmix", "unmix_cli"}
 # Files that import what stands above them in the table: its folder, and why.

@@ -184,7 +184,7 @@ class SystemSolver(NamedTuple):
         weights = own.get("weights")
         B = B if weights is None else without_weight(B, weights)
         N, is_lost = len(B), ~np.isfinite(B).all(axis=1)
-        B = np.where(is_lost[:, None], 0.0, B)
+        B = np.where(is_lost[:, None], 0.0, B) if is_lost.any() else B
         of_system, sizes = self.matrices(N, own.pop("dictionary", None))
         answers: dict[str, Any] = {"x": np.zeros((N, n)), "steps": np.zeros(N, np.int32)}
         answers |= {name: np.zeros((N, 1)) for name in ("rmse", "kappa", "delta")}

@@ -84,10 +84,12 @@ class Compared:
             if not verdict.same_bytes:
                 size = np.where(np.isfinite(found) & (found != blank), np.abs(found), 0.0).max(axis=0, initial=1e-300)
                 # No two machines agree on certificates, nor on which of equal things is named.
-                is_free = map_named(self.name).names_things or self.name == "certificate"
-                wrong = ~((apart <= np.maximum(ELSEWHERE * size, self.least)) | is_free) | (
-                    (written == blank) != (found == blank)
+                is_near = (
+                    (apart <= np.maximum(ELSEWHERE * size, self.least))
+                    | map_named(self.name).names_things
+                    | (self.name == "certificate")
                 )
+                wrong = ~is_near | ((written == blank) != (found == blank))
         places = np.flatnonzero(wrong.any(axis=1))
         with self.maps.lock:
             difference = apart / np.maximum(1.0, np.abs(found))

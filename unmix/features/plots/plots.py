@@ -14,7 +14,8 @@ from ...errors import InputError, MethodError
 from ...io import Cube, counted, csv_of, located, read_small
 from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform
-from ...io.ground import system_of
+from ...io.ground import system_of, transformed
+from ...io.polygons import LONGITUDE_LATITUDE
 from ...library.table import is_number, number_or_nan, read_rows
 from ...outputs import inputs_of, inputs_of_run, refuse_inputs, titled, write_whole
 from ...runs.files.finished import stem_of_outputs
@@ -295,18 +296,16 @@ def placed(table: Plots, cube: Cube) -> np.ndarray:
     if table.by == "x":
         return table.places.T
     gdal("plots in degrees need")
-    from rasterio.warp import transform
-
     if not own:
         raise InputError(f"{cube.path}: its coordinate system is not known; give plots by x and y, or line and sample")
 
-    def at(longitude: float, latitude: float) -> list[float]:
+    def at(place: np.ndarray) -> np.ndarray:
         try:
-            return [one[0] for one in transform("OGC:CRS84", own, [longitude], [latitude])]
-        except Exception:  # of PROJ: a place that the system does not have, or a system that it does not know
-            return [np.nan, np.nan]
+            return transformed(place[:, None], LONGITUDE_LATITUDE, own)
+        except Exception:  # of PROJ: a latitude beyond a pole, or a system that it does not know
+            return np.full((2, 1), np.nan)
 
-    found = np.array([at(*place) for place in table.places]).T
+    found = np.hstack([at(place) for place in table.places])
     if not np.isfinite(found).any():
         raise InputError(
             f"{cube.path}: no plot has a place in its coordinate system; are longitude and latitude the right way round?"
