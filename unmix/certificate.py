@@ -396,7 +396,7 @@ def face_function(team: Team, product: Any = entry_of) -> Any:
     # bounds are infinite if the face is too nearly dependent, or has no room.
     @team.compile
     def bound_on_face(U, norms, sizes, sum_to_one, a, w, multiplier, margin, sum_error, blur, face, reduction_buffer):
-        k, inverse_square = 0, 0.0
+        k, inverse_square = np.int64(0), 0.0  # a literal 0 would have `mark` and `extend` compiled twice
         violation, weighted, longest, shortest, reach, curvature = UNDERFLOW, 0.0, 0.0, np.inf, 0.0, 1.0
         first, blurred = True, blur
         while True:

@@ -167,13 +167,17 @@ ALL_LANES = (1 << WIDE.width) - 1
 @compiled
 def inverted(M, work, out):
     """Fill ``out`` (p, p) with the inverse of M, and return log|det M|; see `inverse_of_first`."""
-    return inverse_of_first(M.shape[0], M, True, work, out)
+    p, total = M.shape[0], 0.0
+    if not inverse_of_first(p, M, work, out):
+        return -np.inf
+    for k in range(p):
+        total += np.log(abs(work[k, k]))
+    return total
 
 
 @compiled
-def inverse_of_first(p, M, wants_log, work, out):
-    """Fill ``out`` with the inverse of M's first p rows and columns; return log|det M| if wanted, −∞ if singular."""
-    total = 0.0
+def inverse_of_first(p, M, work, out):
+    """Fill ``out`` with the inverse of M's first p rows and columns, and ``work[k, k]`` with its pivots; or False."""
     for i in range(p):
         for j in range(p):
             work[i, j] = M[i, j]
@@ -186,9 +190,7 @@ def inverse_of_first(p, M, wants_log, work, out):
         pivot = work[best, k]
         if not abs(pivot) > 0.0:
             out[0, 0] = np.nan
-            return -np.inf
-        if wants_log:  # the logarithm takes half of the time
-            total += np.log(abs(pivot))
+            return False
         share = 1.0 / pivot
         for j in range(p):
             of_work, of_out = work[best, j] * share, out[best, j] * share
@@ -200,7 +202,8 @@ def inverse_of_first(p, M, wants_log, work, out):
                 for j in range(p):
                     work[i, j] -= factor * work[k, j]
                     out[i, j] -= factor * out[k, j]
-    return total
+        work[k, k] = pivot  # stays, since no row below has anything left in column k
+    return True
 
 
 @compiled
@@ -271,7 +274,7 @@ def as_before(room, out, row):
             for a in range(k):
                 for b in range(k):
                     room.of_used[a, b] = G[used[1 + a], used[1 + b]]
-            inverse_of_first(k, room.of_used, False, room.work, room.within)
+            inverse_of_first(used[0], room.of_used, room.work, room.within)
         same, place, fails = differs == 0.0, 0, zero
         for a in range(k):
             value = zero

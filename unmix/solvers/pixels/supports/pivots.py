@@ -39,6 +39,9 @@ BY_SUPPORT = {
 # The pixels of a run after which the search that is faster is known (the first starts from nothing, and does not
 # count); and the most endmembers with which supports are always searched, as the table soon holds all.
 PROBED, MOST_UNPROBED = 4, 6
+# In place of a lane whose answers follow a pivot. Of type int64, as lanes are: for a literal, which has a type of its
+# own, Numba compiles all that is called with it once more.
+NO_LANE = np.int64(-1)
 
 
 class Table(NamedTuple):
@@ -287,7 +290,7 @@ def table_functions(ops: Width, c: int) -> tuple[Any, Any, Any]:
         entry = table.used[KEPT]
         clear(table, entry, table.used[FILLED])
         for k in range(table.p):
-            if (supports[n, MASK] >> np.int64(k)) & 1 and not enter(table, entry, k, -1):
+            if (supports[n, MASK] >> np.int64(k)) & 1 and not enter(table, entry, k, NO_LANE):
                 return -1
         place = supports[entry, HASH] & (2 * n - 1)
         while table.places[place] > 0:
@@ -315,13 +318,13 @@ def table_functions(ops: Width, c: int) -> tuple[Any, Any, Any]:
         n = table.supports.shape[0] - 1
         clear(table, n, table.room - table.p - 1)
         if table.has_sum == 1:
-            best, gain = 0, -np.inf
+            best, gain = np.int64(0), -np.inf
             for j in range(table.p):
                 length = unit / table.vectors[table.ones + j // width, j % width]
                 value = (2.0 * table.vectors[table.by_row + j, s] - length) * length
                 if value > gain:
                     best, gain = j, value
-            enter(table, n, best, -1)
+            enter(table, n, best, NO_LANE)
         return find(table)
 
     @compiled
