@@ -6,11 +6,14 @@ import logging
 import numpy as np
 import pytest
 from conftest import write_cube
+from hypothesis import given
+from hypothesis import strategies as st
 
 import unmix
 from unmix.endmembers import count_endmembers
 from unmix.scene import ReadOptions, open_scene
 from unmix.scene.odd import OddPixels, is_odd
+from unmix.scene.stripes import standing_out
 
 LINES, SAMPLES, L, P = 40, 50, 30, 3
 random = np.random.default_rng(3)
@@ -91,3 +94,48 @@ def test_odd_pixels_are_kept_where_asked(tmp_path):
     left = unmix.extract(path, count=P, extract="nfindr")
     assert (20, 33) in kept.pixels and (20, 33) not in left.pixels
     assert left.quality["odd"] == {"pixels": 1, "places": [[20, 33]]}
+
+
+@pytest.mark.parametrize("direction", ["column", "line"])
+@pytest.mark.parametrize("kind", ["dark", "bright", "half the bands"])
+def test_stripes_are_no_endmembers(tmp_path, kind, direction, caplog):
+    turned = (lambda a: a) if direction == "column" else (lambda a: a.swapaxes(0, 1))
+    W = np.tile(turned(Y), (2, 2, 1))  # 5 % of 80 lines: up to 4
+    plain = unmix.extract(write_cube(tmp_path / "p.hdr", W.astype(np.float32)), count=P)
+    Z = turned(W.copy())
+    Z[:, [17, 30, 31], L // 2 if kind == "half the bands" else 0 :] += {"dark": -0.6}.get(kind, 0.8)
+    path = write_cube(tmp_path / "s.hdr", turned(Z).astype(np.float32))
+    with caplog.at_level(logging.WARNING, "unmix"):
+        left = unmix.extract(path, count=P)
+    names = [f"{direction} {n}" for n in (17, 30, 31)]
+    assert left.quality["odd"]["stripes"] == names and f"stripes: {', '.join(names)}" in caplog.text
+    apart = np.abs(np.linalg.lstsq(plain.matrix, left.matrix, rcond=None)[0])
+    assert np.allclose(np.sort(apart.max(axis=0)), 1, atol=0.03)
+    assert "odd" not in plain.quality and "odd" not in unmix.extract(path, count=P, outliers=0).quality
+
+
+def test_stripes_everywhere_are_said(tmp_path, caplog):
+    Z = Y + 0.3 * np.arange(SAMPLES)[:, None] % 0.6
+    with caplog.at_level(logging.WARNING, "unmix"):
+        left = unmix.extract(write_cube(tmp_path / "s.hdr", Z.astype(np.float32)), count=P)
+    assert "of 50 columns are above, or below, both neighbours" in caplog.text and "odd" not in left.quality
+
+
+@given(draw=st.randoms(use_true_random=False), m=st.integers(3, 60), n=st.integers(24, 48))
+def test_stripes_as_by_counting(draw, m, n):
+    rng = np.random.default_rng(draw.randrange(2**32))
+    values = rng.standard_normal((4, n, m)) + np.where(rng.random(m) < 0.1, 3.0, 0.0)
+    values[rng.random(values.shape) < 0.1] = np.nan
+    found = np.zeros(m, bool)
+    for c in range(m):
+        for a, b in ((1, 1), (1, 2), (2, 1)):
+            if c < a or c + b >= m:
+                continue
+            for sign in (1, -1):
+                three = [[sign * values[k, line, [c - a, c, c + b]] for line in range(n)] for k in range(4)]
+                three = [[one for one in band if np.isfinite(one).all()] for band in three]
+                out = [
+                    sum(y[1] > max(y[0], y[2]) for y in band) > 0.75 * len(band) and len(band) >= 24 for band in three
+                ]
+                found[c] |= sum(out) >= 2
+    assert np.array_equal(standing_out(values), found)

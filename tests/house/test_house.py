@@ -61,7 +61,7 @@ HOUSE = {
     "io/export": (("io/formats", "io", "settings", "later", "errors"), {"h5py", "numpy", "pyproj", "rasterio", "zarr"}),
     "library": (("later", "io/formats", "io", "quotients", "certificate", "errors"), {"numpy", "spectral"}),
     "settings/run": (("features", "library", "io/export", "methods", "settings"), set()),
-    "scene": (("later", "library", "io/formats", "io", "settings", "errors", "compiled"), {"numpy", "scipy"}),
+    "scene": (("later", "library", "io/formats", "io", "settings", "errors"), {"numpy", "scipy"}),
     "options": (
         (
             "features",

@@ -94,11 +94,6 @@ class Whole(JITCodeLibrary):
 
     _optimize_functions = CodePart._optimize_functions
 
-    def _optimize_final_module(self) -> None:
-        """Optimise once; Numba does a part before, to see which counts of references it can spare: ours have few."""
-        manager, builder = self._codegen._module_pass_manager()
-        manager.run(self._final_module, builder)
-
     def add_linking_library(self, library: Any) -> None:
         """Add a library, and the libraries that a part calls."""
         if library not in self._linking_libraries:
@@ -127,7 +122,9 @@ class Function(CPUDispatcher):
             setattr(flags, name, value)
         library = kind(self.targetctx.codegen(), self.py_func.__qualname__)
         library.enable_object_caching()
-        return compiler.compile_extra(self.typingctx, self.targetctx, self.py_func, args, None, flags, {}, library, Pipeline)
+        return compiler.compile_extra(
+            self.typingctx, self.targetctx, self.py_func, args, None, flags, {}, library, Pipeline
+        )
 
     def _compile_whole(self, args: tuple[Any, ...], return_type: Any) -> Any:
         """Compile for callers in Python, or by an address."""

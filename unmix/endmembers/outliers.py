@@ -64,12 +64,26 @@ def without_odd(scenes: Sequence[Scene], odd: Sequence[np.ndarray]) -> tuple[lis
     line, sample = divmod(int(some[0]), scene.cube.samples)
     spectrum = scene.read(line, slice(sample, sample + 1))[0][0]
     first = ", ".join(" ".join(map(str, place)) for place in places[:NAMED])
+    stripes = [one for scene, some in zip(scenes, odd) for one in stripes_in(some, scene)]
+    as_stripes = f"; stripes: {', '.join(stripes[:NAMED])}{', …' if len(stripes) > NAMED else ''}" if stripes else ""
     log.warning(
         f"{named(scenes)}: {count} odd {'pixel is' if count == 1 else 'pixels are'} left out where endmembers are "
         f"counted and extracted: (line sample) {first}{', …' if count > NAMED else ''}, the first from "
-        f"{spectrum.min():.4g} to {spectrum.max():.4g}; `outliers` 0 keeps {'it' if count == 1 else 'them'}"
+        f"{spectrum.min():.4g} to {spectrum.max():.4g}{as_stripes}; `outliers` 0 keeps {'it' if count == 1 else 'them'}"
     )
-    return [without_pixels(scene, some) for scene, some in zip(scenes, odd)], {"pixels": count, "places": places}
+    about = {"pixels": count, "places": places} | ({"stripes": stripes} if stripes else {})
+    return [without_pixels(scene, some) for scene, some in zip(scenes, odd)], about
+
+
+def stripes_in(places: np.ndarray, scene: Scene) -> list[str]:
+    """Return the names of the lines and columns of which most pixels are among ``line * samples + sample``."""
+    lines, samples = np.divmod(places, scene.cube.samples)
+    found = ("line", lines, scene.cube.samples), ("column", samples, scene.cube.lines)
+    return [
+        f"{what} {n + begin}"
+        for (what, at, length), begin in zip(found, scene.cube.origin)
+        for n in np.flatnonzero(2 * np.bincount(at) > length)
+    ]
 
 
 def distances(Z: np.ndarray, pixels: int) -> np.ndarray:

@@ -5,11 +5,8 @@ angles to B (Frisch and Waugh 1933). So pixels and library are projected, and ev
 what is left; then ``c = B⁺ (y − E a)``.
 """
 
-from typing import Any
-
 import numpy as np
 
-from ..compiled.jit import compiled
 from ..errors import CubeError, LibraryError
 from ..io import Changed, Scene
 from ..library import Endmembers
@@ -18,33 +15,13 @@ from ..library import Endmembers
 DEPENDENT_PART = 1e-9
 
 
-@compiled
-def take_out(values: Any, basis: Any) -> None:
-    """Take the span of an orthonormal basis (L, q) out of spectra (L, n), twice, as one pass leaves rounding; in place."""
+def products(basis: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return ``basisᵀ values``, (q, n), of a basis (L, q) and spectra (L, n), band by band."""
     # A product of matrices would round differently for another number of pixels.
-    L, q = basis.shape
-    for n in range(values.shape[1]):
-        for _ in range(2):
-            for i in range(q):
-                product = 0.0
-                for b in range(L):
-                    product += basis[b, i] * values[b, n]
-                for b in range(L):
-                    values[b, n] -= product * basis[b, i]
-
-
-@compiled
-def amounts_left(Y: Any, E: Any, A: Any, inverse: Any, left: Any, out: Any) -> None:
-    """Write ``B⁺ (y − E a)`` of pixels (N, L) to ``out`` (N, q): E (L, p), A (N, p), B⁺ (q, L), left (L,) scratch."""
-    for n in range(Y.shape[0]):
-        for b in range(E.shape[0]):
-            left[b] = Y[n, b]
-            for j in range(E.shape[1]):
-                left[b] -= E[b, j] * A[n, j]
-        for i in range(inverse.shape[0]):
-            out[n, i] = 0.0
-            for b in range(E.shape[0]):
-                out[n, i] += inverse[i, b] * left[b]
+    total = np.zeros((basis.shape[1], values.shape[1]))
+    for row, of_band in zip(basis, values):
+        total += row[:, None] * of_band
+    return total
 
 
 class Freed(Changed):
@@ -80,11 +57,10 @@ class Freed(Changed):
         """See `Changed.change`."""
         missing = ~np.isfinite(values)
         left = np.ascontiguousarray(np.where(missing, 0.0, values))
-        take_out(left, self.basis)
+        for _ in range(2):  # one pass leaves rounding
+            left -= products(self.basis.T, products(self.basis, left))
         return np.where(missing, np.nan, left)
 
     def amounts(self, Y: np.ndarray, E: np.ndarray, A: np.ndarray) -> np.ndarray:
         """Return the amounts (N, q) of the free spectra in pixels (N, L) with A (N, p) of spectra (L, p) beside them."""
-        out = np.empty((len(Y), len(self.free.names)))
-        amounts_left(Y, E, np.ascontiguousarray(A), np.linalg.pinv(self.free.matrix), np.empty(len(E)), out)
-        return out
+        return products(np.linalg.pinv(self.free.matrix).T, Y.T - products(E.T, A.T)).T

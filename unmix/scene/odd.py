@@ -1,4 +1,4 @@
-"""Find odd pixels: fewer than one in a thousand, alone among their neighbours, with values that no others have.
+"""Find odd pixels: stripes, and fewer than one in a thousand, alone among neighbours, with values that no others have.
 
 One of them would decide where endmembers are extracted, how many there are, and which method fits: a dead pixel, a hot
 one, −9999 that no header declares.
@@ -10,6 +10,7 @@ import numpy as np
 
 from ..io import Scene, by_pixel
 from .sample import placed
+from .stripes import Stripes
 
 # Of so many pixels one may be odd. A pixel is, where a value lies beyond all but this share of a sample, by more than
 # so many times what that share spans; its fill is one value in every band.
@@ -76,6 +77,7 @@ class OddPixels:
         sample = np.concatenate([part[~self.is_missing(part)] for part in parts])
         tells = len(sample) >= FEWEST_PIXELS and len(self.some) == BANDS
         self.usual = usual_values(sample) if tells else None
+        self.stripes = Stripes(scene.cube, BANDS)
 
     def is_missing(self, values: np.ndarray) -> np.ndarray:
         """Return which pixels (n,) have no value in one of some bands (n, k)."""
@@ -89,6 +91,7 @@ class OddPixels:
         stored = by_pixel(raw, self.scene.cube.interleave)
         # One copy: bands of pixels that lie together are read from memory once.
         bands = np.ascontiguousarray(np.moveaxis(stored[..., self.index[self.some]], 2, 0))
+        self.stripes.look(bands, lines.start, self.scene.nodata)
         flat, usual = bands.reshape(len(bands), -1), self.usual
         # Ranges rule out nearly all blocks; values one by one took a tenth of an extraction.
         least, largest = np.fmin.reduce(flat, axis=1), np.fmax.reduce(flat, axis=1)
@@ -123,4 +126,4 @@ class OddPixels:
         # Odd pixels that touch are an object, however bright.
         beyond = beyond[~near & ~np.isin(beyond, constant)]
         beyond = beyond if len(beyond) <= most_of(valid) else beyond[:0]
-        return np.union1d(beyond, constant)
+        return np.union1d(np.union1d(beyond, constant), self.stripes.places())

@@ -80,7 +80,8 @@ def find_header(path: Path) -> Path:
         return path
     header = header_beside(path)
     if header is None:
-        raise CubeError(f"{path}: no header beside it (looked for {path.stem}.hdr and {path.name}.hdr)")
+        table = "; of spectra in a table as pixels see docs/lab.md" * (path.suffix.lower() in (".csv", ".txt"))
+        raise CubeError(f"{path}: no header beside it (looked for {path.stem}.hdr and {path.name}.hdr){table}")
     is_own = header.stem.lower() == path.name.lower() or path.suffix.lower() in EXTENSIONS
     if not is_own:
         with contextlib.suppress(CubeError):  # of a header that promises nothing
@@ -207,7 +208,7 @@ def open_pair(path: Path) -> Cube:
     header = find_header(path)
     fields = read_header(header)
     if "library" in fields.get("file type", "").lower():
-        raise CubeError(f"{header}: is a spectral library, not a cube; give it as `endmembers`")
+        raise CubeError(f"{header}: is a spectral library, not a cube; give it as `endmembers` (its spectra as pixels: docs/lab.md)")
     if says_tiff(fields):
         return open_tiff(find_data(header, TIFF_EXTENSIONS))
     data = path

@@ -1,0 +1,69 @@
+"""Find stripes: columns of a scene, or lines, that stand out from those beside them, as by a detector that is off."""
+
+import logging
+
+import numpy as np
+
+from ..errors import say_once
+from ..io import Cube
+
+# A column is a stripe where it is above, or below, columns on both of its sides in this share of the lines that are
+# looked at, in half of the bands. By chance it is in a third; in 30 real scenes no column or line is above 0.6. So many
+# lines are looked at, and so many of them must have values. Neighbours are one or two columns apart, since a stripe may
+# be two wide. Lines likewise.
+STANDS_OUT, ACROSS, FEWEST_ACROSS = 0.75, 48, 24
+# By how many columns the neighbours on both sides are apart.
+NEIGHBOURS = ((1, 1), (1, 2), (2, 1))
+# The largest share of the columns, or lines, that are left out: more are no exception.
+MOST_STRIPES = 0.05
+
+
+class Stripes:
+    """The stripes of a scene in some bands, found while its blocks pass in any order; ``look`` is given each."""
+
+    def __init__(self, cube: Cube, bands: int) -> None:
+        self.cube = cube
+        self.lines, self.samples = (
+            np.unique(np.linspace(0, n - 1, min(n, ACROSS)).astype(int)) for n in (cube.lines, cube.samples)
+        )
+        self.of_columns = np.full((bands, len(self.lines), cube.samples), np.nan)
+        self.of_lines = np.full((bands, len(self.samples), cube.lines), np.nan)
+
+    def look(self, bands: np.ndarray, first: int, missing: float | None) -> None:
+        """Look at lines from ``first`` on in the bands (k, n, samples), as stored."""
+        last = first + bands.shape[1]
+        here = np.flatnonzero((self.lines >= first) & (self.lines < last))
+        self.of_columns[:, here] = bands[:, self.lines[here] - first]
+        self.of_lines[:, :, first:last] = bands[:, :, self.samples].transpose(0, 2, 1)
+        if missing is not None:
+            for kept in (self.of_columns[:, here], self.of_lines[:, :, first:last]):
+                kept[kept == missing] = np.nan
+
+    def places(self) -> np.ndarray:
+        """Return the places ``line * samples + sample`` of all pixels of stripes; say where stripes are too many."""
+        grid = np.arange(self.cube.lines * self.cube.samples).reshape(self.cube.lines, self.cube.samples)
+        found = [np.empty(0, np.int64)]
+        for values, pixels, what in ((self.of_columns, grid.T, "columns"), (self.of_lines, grid, "lines")):
+            some = standing_out(values)
+            if some.sum() <= MOST_STRIPES * len(some):
+                found.append(pixels[some].ravel())
+            else:
+                say_once(
+                    f"{self.cube.path}: {some.sum()} of {len(some)} {what} are above, or below, both neighbours in "
+                    "most places, as stripes are: endmembers may be stripes; destripe the scene",
+                    logging.WARNING,
+                )
+        return np.unique(np.concatenate(found))
+
+
+def standing_out(values: np.ndarray) -> np.ndarray:
+    """Return which columns (m,) of values (bands, lines, m), NaN where missing, are stripes; see `STANDS_OUT`."""
+    found = np.zeros(values.shape[2], bool)
+    for before, after in NEIGHBOURS:
+        inside = slice(before, max(before, len(found) - after))
+        left, middle, right = (values[..., inside.start + k : inside.stop + k] for k in (-before, 0, after))
+        valid = np.isfinite(left + middle + right).sum(axis=1)
+        for beyond in ((middle > left) & (middle > right), (middle < left) & (middle < right)):
+            is_out = (beyond.sum(axis=1) > STANDS_OUT * valid) & (valid >= FEWEST_ACROSS)
+            found[inside] |= 2 * is_out.sum(axis=0) >= len(values)
+    return found
