@@ -208,7 +208,9 @@ def open_pair(path: Path) -> Cube:
     header = find_header(path)
     fields = read_header(header)
     if "library" in fields.get("file type", "").lower():
-        raise CubeError(f"{header}: is a spectral library, not a cube; give it as `endmembers` (its spectra as pixels: docs/lab.md)")
+        raise CubeError(
+            f"{header}: is a spectral library, not a cube; give it as `endmembers` (its spectra as pixels: docs/lab.md)"
+        )
     if says_tiff(fields):
         return open_tiff(find_data(header, TIFF_EXTENSIONS))
     data = path

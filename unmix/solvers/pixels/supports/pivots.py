@@ -318,7 +318,7 @@ def table_functions(ops: Width, c: int) -> tuple[Any, Any, Any]:
         n = table.supports.shape[0] - 1
         clear(table, n, table.room - table.p - 1)
         if table.has_sum == 1:
-            best, gain = np.int64(0), -np.inf
+            best, gain = n - n, -np.inf  # 0 as a variable, for the reason of `NO_LANE`
             for j in range(table.p):
                 length = unit / table.vectors[table.ones + j // width, j % width]
                 value = (2.0 * table.vectors[table.by_row + j, s] - length) * length
