@@ -269,8 +269,12 @@ def refuse_outside(
         band_numbers = "" if bands is None else f" ({bands_named(bands[outside].tolist())} of the cube)"
         raise UncoveredError(
             f"{library.source}: covers {low:g} to {high:g} nm, and not {centres[outside][0]:g} nm{band_numbers}; "
-            f"{int(outside.sum())} of {counted(len(centres), 'band')} are outside: leave them out with `ignore_nm` or "
-            "`bands`"
+            f"{int(outside.sum())} of {counted(len(centres), 'band')} are outside: "
+            + (
+                "is one axis in another unit? Its heading says so: cm-1, um"
+                if outside.all()
+                else "leave them out with `ignore_nm` or `bands`"
+            )
         )
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import CubeError
-from ..io import Changed, Cube, RemotePath, Scene, bytes_per_line, read_blocks
+from ..io import Changed, Cube, RemotePath, Scene, bytes_per_line, counted, in_ranges, read_blocks
 from ..library import Endmembers
+from .bands import WATER, windows_of
 from .undeclared import MOST_PIXELS, ConstantPixels, misfit_of_any, remedy
 
 log = logging.getLogger("unmix")
@@ -39,6 +40,8 @@ RAW = "take (raw - dark) / (white - dark) of counts, correct radiance for the at
 MOST_MISFIT = 0.25
 # Units of reflectance beside shares: per cent, and the ten thousandths of products.
 UNITS = 100.0, 10_000.0
+# The power of ten that stands for the largest numbers of 16 bits, by which some divide.
+LIKE_16_BITS = 100_000.0
 
 
 def sampled(cube: Cube, most: int = SAMPLE) -> Iterator[np.ndarray]:
@@ -196,6 +199,15 @@ def lengths_of(scene: Scene, most: int, constants: ConstantPixels | None = None)
     return found if constants.message() is None else found[~np.concatenate(constant)]
 
 
+def warn_of_constant(scene: Scene) -> None:
+    """Warn of bands in use that have one value on a sample, as those of a dead detector have."""
+    if bands := survey(scene).faults()["constant"]:
+        log.warning(
+            f"{scene.cube.path}: {counted(len(bands), 'band')} in use with one value on the sample: "
+            f"{in_ranges(bands)}; `bands` auto leaves such bands out"
+        )
+
+
 def warn_of_fill(scene: Scene) -> None:
     """Warn of fill values that no header declares, from a sample; see `unmix.scene.undeclared`."""
     constants = ConstantPixels(scene.unchanged())
@@ -241,11 +253,15 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
     Y = sampled_spectra(scene, MOST_PIXELS)[0]
     if (varies := np.ptp(Y, axis=1) > 0).any():  # one value in all bands is fill
         Y = Y[varies]
-    found = remedy(scene, Y, endmembers.matrix, False)
+    E, waves = endmembers.matrix, scene.wavelengths
+    if waves is not None:  # water vapour leaves noise, which is no mixture at any scale
+        dry = np.all([(waves < low) | (waves > high) for low, high in windows_of("`ignore_nm`", WATER)], axis=0)
+        Y, E = (Y[:, dry], E[dry]) if 2 * dry.sum() > len(dry) else (Y, E)
+    found = remedy(scene, Y, E, False)
     # Saturated bands decide lengths, but no medians of bands.
-    middles = np.percentile(np.median(np.abs(Y), axis=1), 98), np.median(np.abs(endmembers.matrix), axis=0).max()
+    middles = np.percentile(np.median(np.abs(Y), axis=1), 98), np.median(np.abs(E), axis=0).max()
     advised = middles[0] / middles[1] if min(middles) > 0 else ratio
-    keeps, misfit = f"`scale` {1 / gain:g} keeps them", 0.0 if found else misfit_of_any(Y, endmembers.matrix)
+    keeps, misfit = f"`scale` {1 / gain:g} keeps them", 0.0 if found else misfit_of_any(Y, E)
     if (one := odd_one(endmembers)) is not None:
         brings = f"{one}: bring all spectra to one unit"
     elif found is not None and "preset" in found[1]:
@@ -293,7 +309,10 @@ def unit_of_library(scene: Scene, library: Endmembers, given: Sequence[float | N
 def said_of_scales(ratio: float, gain: float, size: float, largest: float, bands: int) -> str:
     """Return the options that bring pixels, ``ratio`` times as large, and spectra to one unit, best option first."""
     power = 10.0 ** np.round(np.log10(ratio))
-    of_scene, of_library = f"`scale` {power / gain:g}", f"`library_scale` {1 / power:g}"
+    of_scene, of_library = (
+        f"`scale` {power / gain:g}" + ", or 32768 or 65535" * bool(power / gain == LIKE_16_BITS),
+        f"`library_scale` {1 / power:g}",
+    )
     is_reflectance = [length / np.sqrt(bands) <= BRIGHTEST for length in (size, largest)]
     units = [
         next((unit for unit in UNITS if length / np.sqrt(bands) <= BRIGHTEST * unit), None)

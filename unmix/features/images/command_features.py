@@ -26,7 +26,7 @@ def command(found: dict[str, Any]) -> Iterator[str]:
     STEM_features.
 
     The continuum of an absorption is the straight line between its shoulders. -9999 where there is no absorption to
-    have a centre.
+    have a centre; noise has one, too: look at the depth.
     """
     for one in found["features"]:
         yield f"{one['name']:<16} {one['from']:8.1f} to {one['to']:.1f} nm"

@@ -13,7 +13,7 @@ from ...errors import CubeError, MethodError
 from ...io import NODATA, by_pixel, missing, spectra
 from ...library.matching import without_continuum
 from ...maps.plain_map import new_maps, put_lines, refuse_masked
-from ...scene import ReadOptions, open_scene
+from ...scene import ReadOptions, open_scene, warn_of_constant
 
 IMAGE, CONTINUUM = "features", "continuum"
 # Absorptions that geologists and botanists look at: the wavelengths of their shoulders, nm (after Clark et al. 2003).
@@ -83,6 +83,7 @@ def features(
     waves = given.wavelengths
     if waves is None:
         raise CubeError(f"{scene.path}: has no wavelengths; name them with `wavelengths`")
+    warn_of_constant(given)
     chosen = chosen_features(feature, waves)
     if not chosen:
         raise CubeError(

@@ -19,7 +19,7 @@ from ...maps.plain_map import NewMaps, new_maps, put_lines, refuse_masked, table
 from ...outputs.names import inputs_of
 from ...pages import MOST_CLASSES, fields_of_classes
 from ...pages.parts import percent
-from ...scene import ReadOptions, open_scene
+from ...scene import ReadOptions, open_scene, warn_of_constant
 from .match_page import POOR, Matched, match_page
 
 log = logging.getLogger("unmix")
@@ -91,6 +91,7 @@ def match(
         As in `unmix.mnf`; and where all pixels are masked.
     """
     given = open_scene(cube, ReadOptions(**reading))
+    warn_of_constant(given)
     scene, bands, nodata = given
     if max_distance is not None and not max_distance > 0:
         raise MethodError(f"`max_distance` {max_distance:g}: must be above 0")

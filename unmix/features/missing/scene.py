@@ -238,7 +238,7 @@ def rest_of(asked: Mapping[str, Any], library: Endmembers | None, scene: Scene) 
     """Return the spectra that ``select`` left out of a library, read again on the bands in use; [] without any."""
     if asked["endmembers"] is None or library is None or asked["select"] is None:
         return []
-    how = asked["classes"], asked["library_scale"], None, True, bool(asked["across_gaps"])
+    how = None, asked["library_scale"], None, True, bool(asked["across_gaps"])  # names need no class
     whole = load_for(asked["endmembers"], scene, *how)
     rest = [j for j, name in enumerate(whole.names) if name not in library.names]
     return [whole.take(rest)] if rest else []
