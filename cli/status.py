@@ -57,7 +57,8 @@ def command(maps: tuple[Path, ...], failed: Path | None, as_json: bool) -> int:
                 print_out(f"{state.name:12} {state.stem}{': ' + said if said else ''}")
 
     code = archive.for_each(maps, show)
-    left = without_run([scene for scene, _ in missing], [state.report for state in states])
+    since = failed.stat().st_mtime if failed is not None else 0.0
+    left = without_run([scene for scene, _ in missing], [state.report for state in states], since)
     missing = [one for one in missing if one[0] in left]  # others are done since
     for scene, reason in missing:
         facts = {"stem": scene, "state": "failed", "detail": reason, "fit": None, "warnings": None}

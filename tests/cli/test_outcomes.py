@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import click
@@ -182,3 +183,11 @@ def test_long_lists_are_read_in_linear_time(tmp_path):
     names = tuple(map(Name, range(200)))
     assert leave_out(names, lambda name: int(name) % 2, "other", "others") == names[::2]
     assert Name.looked_up <= 3 * len(names)
+
+
+def test_an_older_run_of_a_scene_that_failed_is_no_news(archive):
+    command("run", SCENES[0], *OPTIONS, "-o", "maps/{dir}", cwd=archive)
+    (archive / "failed.csv").write_text(f"scene,exit code,reason\n{SCENES[0]},1,it is of another input\n")
+    later = (archive / "failed.csv").stat().st_mtime + 60
+    os.utime(archive / "failed.csv", (later, later))
+    assert "another input" in command("status", "maps", "--failed", "failed.csv", cwd=archive, code=1)[0]

@@ -114,6 +114,13 @@ def test_stripes_are_no_endmembers(tmp_path, kind, direction, caplog):
     assert "odd" not in plain.quality and "odd" not in unmix.extract(path, count=P, outliers=0).quality
 
 
+@pytest.mark.parametrize("interleave", ["bip", "bil", "bsq"])
+def test_the_edge_of_the_data_is_no_stripe(tmp_path, interleave):
+    Z = (np.tile(Y, (2, 2, 1)) + np.linspace(0, 3, 2 * SAMPLES)[:, None])[:, ::-1].astype(np.float32)
+    Z[:, :20] = Z[:50, 60:] = -9999  # falling to one side: its first column is above both neighbours, one without data
+    assert found_in(write_cube(tmp_path / "s.hdr", Z, interleave=interleave, data_ignore_value="-9999")) == []
+
+
 def test_stripes_everywhere_are_said(tmp_path, caplog):
     Z = Y + 0.3 * np.arange(SAMPLES)[:, None] % 0.6
     with caplog.at_level(logging.WARNING, "unmix"):

@@ -9,17 +9,17 @@ from sources import statements
 ROOT = Path(__file__).parents[2]
 # The most statements of each room of the product; `core` are the files beside the rooms.
 ROOMS = {
-    "features": 8915,
-    "solvers": 4681,
-    "io": 5601,
-    "endmembers": 3558,
-    "runs and outputs": 3314,
-    "commands and cli": 4139,
+    "features": 8919,
+    "solvers": 4682,
+    "io": 5602,
+    "endmembers": 3511,
+    "runs and outputs": 3325,
+    "commands and cli": 4151,
     "arrays": 1601,
-    "library": 1447,
-    "compiled": 1067,
+    "library": 1450,
+    "compiled": 1076,
     "pages": 870,
-    "scene": 889,
+    "scene": 919,
     "devices": 609,
     "maps": 436,
     "problem": 332,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 196,
     "core": 1081,
 }
-TESTS = 29_593
+TESTS = 29_648
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

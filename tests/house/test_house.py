@@ -110,7 +110,7 @@ HOUSE = {
         ),
         {"numpy", "scipy"},
     ),
-    "endmembers/auto": (("endmembers", "errors", "compiled"), {"numpy"}),
+    "endmembers/auto": (("endmembers", "errors", "compiled"), {"numpy", "scipy"}),
     "devices": (
         (
             "later",

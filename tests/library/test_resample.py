@@ -416,3 +416,16 @@ def test_spacings_that_differ_little(tmp_path):
     truth = np.exp(-0.5 * ((coarse[:, None] - [1000, 1004, 1008]) / 4) ** 2)
     peaks = found.max(axis=0)  # at a channel of its own, and between two
     assert np.ptp(peaks) < 0.05 and np.abs(found - truth).max() < 0.12
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_cubes_own_channels_serve_in_any_order(tmp_path, seed):
+    """Sorted channels of detectors that overlap lie between each other, and are as they are all the same."""
+    random = np.random.default_rng(seed)
+    waves = np.concatenate([np.arange(400, 1010, 7.3), np.arange(900 + random.random(), 1500, 9.7)])
+    cube = open_cube(
+        write_cube(tmp_path / "s.hdr", random.random((2, 2, len(waves))), wavelength=waves, fwhm=0 * waves + 9)
+    )
+    order, library = random.permutation(len(waves)) if seed else np.argsort(waves), random.random((len(waves), 2))
+    found = fit(Endmembers(("a", "b"), library[order], waves[order]), cube, np.arange(len(waves)))
+    assert np.array_equal(found.matrix, library)

@@ -3,6 +3,8 @@
 import json
 
 import numpy as np
+import pytest
+import scipy.ndimage
 from conftest import mix, write_csv, write_cube
 from test_cli import unmix as command
 
@@ -62,3 +64,15 @@ def test_words_of_a_run_by_command_line_are_options(tmp_path):
         assert "σ of em 1" in page and "σ of band" not in page
     unmix.run(path, endmembers=tmp_path / "e.csv", method="fcls", device="cpu", overwrite=True)
     assert "nnls with `normalize` sum" in (tmp_path / "s_run.json").read_text()
+
+
+@pytest.mark.parametrize("wide, said", [(0.0, False), (0.9, True), (2.0, True)])
+def test_noise_that_bands_share_is_said_of_deviations(tmp_path, wide, said, caplog):
+    random = np.random.default_rng(3)
+    E = np.cumsum(random.random((60, 3)), axis=0) / 30
+    noise = random.standard_normal((40, 40, 60))
+    noise = scipy.ndimage.gaussian_filter1d(noise, wide, axis=2) if wide else noise
+    Y = random.dirichlet(np.ones(3), (40, 40)) @ E.T + 0.005 * noise / noise.std()
+    how = {"endmembers": write_csv(tmp_path / "e.csv", E), "out_dir": tmp_path / "o", "device": "cpu"}
+    unmix.run(write_cube(tmp_path / "s.hdr", Y.astype(np.float32)), method="fcls", uncertainty=True, **how)
+    assert ("neighbouring bands share it (correlation" in caplog.text) == said

@@ -71,8 +71,7 @@ class Pipeline(compiler.CompilerBase):
         passes = compiler_machinery.PassManager("unmix")
         for one in PASSES:
             passes.add_pass(one, one._name)
-        lowering = compiler.DefaultPassBuilder.define_nopython_lowering_pipeline(self.state)
-        passes.passes.extend(lowering.passes)
+        passes.passes.extend(compiler.DefaultPassBuilder.define_nopython_lowering_pipeline(self.state).passes)
         passes.finalize()
         return [passes]
 

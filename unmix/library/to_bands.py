@@ -28,6 +28,8 @@ MOST_SHIFT_OF_EQUAL = 0.1
 # A library whose channels are closer than this share of a band's spacing (half, but for rounding) is finer than the
 # cube: it is resampled, and no single channel is taken for a band.
 FINER = 0.499
+# Channels nearer than this share of that are the cube's own, also where those of two detectors lie between each other.
+EXACTLY = 1e-3
 # Fewer equal wavelengths than this share of the bands are chance: all bands are resampled.
 MOSTLY_EQUAL = 0.5
 # Weights held in memory at a time: bands times channels.
@@ -177,6 +179,8 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
     equal = np.abs(own[rows] - wanted) <= near
     if cube.bands > 1 and n > 1:
         equal &= spacing(own)[rows] >= FINER * spacing(cube.wavelengths)[used]
+    if n <= cube.bands:  # else a finer library may have a channel at each band's centre, and has to be resampled
+        equal |= np.abs(own[rows] - wanted) <= EXACTLY * near
     if equal.mean() < MOSTLY_EQUAL:  # some bands smoothed and others not would be a spectrum of neither
         equal[:] = False
     matrix = library.matrix[rows]

@@ -142,11 +142,9 @@ def fill(
     if summary.solved == 0:
         outputs.journal.remove()  # there is nothing to resume
         partly = summary.partly_nodata
-        why = (
-            f", {partly} for some bands alone: `bands` auto leaves out those that have no value anywhere"
-            if partly
-            else ""
-        )
+        why = ", or by a mask: 0 in `mask`, all but 0 in `mask_out`; is it one of bits?"
+        if partly:
+            why = f", {partly} for some bands alone: `bands` auto leaves out those that have no value anywhere"
         raise CubeError(f"{scene.path}: all {summary.masked + partly} pixels are masked as nodata{why}")
     return summary, seconds
 

@@ -236,7 +236,7 @@ class SceneRun:
             log.warning(f"{cube.stem}: {said}")
         report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
         if not problem.mesma:
-            report |= self.of_noise(problem, plan.derived, summary)
+            report |= self.of_noise(problem, plan.derived, summary, look)
         for part in self.parts.values():
             report |= part.of_maps(plan.derived, outputs.rasters, cube.path)
         report = self.regression.proved(report)
@@ -393,7 +393,9 @@ class SceneRun:
         what = "abundances" if problem.normalization is None else problem.normalization.description
         map_headers(self.outputs, self.scene, names, f"{method} ({solver})", summary.sums, further, origin, what)
 
-    def of_noise(self, problem: Problem, derived: Mapping[str, DerivedMap], summary: Summary) -> dict[str, Any]:
+    def of_noise(
+        self, problem: Problem, derived: Mapping[str, DerivedMap], summary: Summary, look: Look | None
+    ) -> dict[str, Any]:
         """Return the record's entries on what noise does; log what is to be said of it."""
         options, report = self.options, dict[str, Any]()
         words = {name: one.of_noise(options) for name, one in own_maps().items() if name in derived}
@@ -401,6 +403,8 @@ class SceneRun:
             name: self.outputs.rasters[name].stored()[:, -1] for name, said in words.items() if said and name in derived
         }
         lacks, warnings = judge_noise(problem, maps, words, summary.solved)
+        if (by_noise := " and ".join(filter(None, words.values()))) and look is not None and look.misfit is not None:
+            warnings = [*warnings, *look.misfit.said_of_correlation(by_noise)]
         said = [(logging.WARNING, sentence) for sentence in warnings]
         for part in self.parts.values():
             entry, own = part.judge(problem, maps, lacks, said, summary)

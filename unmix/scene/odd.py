@@ -91,7 +91,7 @@ class OddPixels:
         stored = by_pixel(raw, self.scene.cube.interleave)
         # One copy: bands of pixels that lie together are read from memory once.
         bands = np.ascontiguousarray(np.moveaxis(stored[..., self.index[self.some]], 2, 0))
-        self.stripes.look(bands, lines.start, self.scene.nodata)
+        self.stripes.look(bands, lines.start)
         flat, usual = bands.reshape(len(bands), -1), self.usual
         # Ranges rule out nearly all blocks; values one by one took a tenth of an extraction.
         least, largest = np.fmin.reduce(flat, axis=1), np.fmax.reduce(flat, axis=1)
@@ -126,4 +126,4 @@ class OddPixels:
         # Odd pixels that touch are an object, however bright.
         beyond = beyond[~near & ~np.isin(beyond, constant)]
         beyond = beyond if len(beyond) <= most_of(valid) else beyond[:0]
-        return np.union1d(np.union1d(beyond, constant), self.stripes.places())
+        return np.union1d(np.union1d(beyond, constant), self.stripes.places(self.scene.nodata))

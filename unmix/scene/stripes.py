@@ -29,22 +29,18 @@ class Stripes:
         self.of_columns = np.full((bands, len(self.lines), cube.samples), np.nan)
         self.of_lines = np.full((bands, len(self.samples), cube.lines), np.nan)
 
-    def look(self, bands: np.ndarray, first: int, missing: float | None) -> None:
+    def look(self, bands: np.ndarray, first: int) -> None:
         """Look at lines from ``first`` on in the bands (k, n, samples), as stored."""
-        last = first + bands.shape[1]
-        here = np.flatnonzero((self.lines >= first) & (self.lines < last))
+        here = np.flatnonzero((self.lines >= first) & (self.lines < first + bands.shape[1]))
         self.of_columns[:, here] = bands[:, self.lines[here] - first]
-        self.of_lines[:, :, first:last] = bands[:, :, self.samples].transpose(0, 2, 1)
-        if missing is not None:
-            for kept in (self.of_columns[:, here], self.of_lines[:, :, first:last]):
-                kept[kept == missing] = np.nan
+        self.of_lines[:, :, first : first + bands.shape[1]] = bands[:, :, self.samples].transpose(0, 2, 1)
 
-    def places(self) -> np.ndarray:
+    def places(self, missing: float | None) -> np.ndarray:
         """Return the places ``line * samples + sample`` of all pixels of stripes; say where stripes are too many."""
         grid = np.arange(self.cube.lines * self.cube.samples).reshape(self.cube.lines, self.cube.samples)
         found = [np.empty(0, np.int64)]
         for values, pixels, what in ((self.of_columns, grid.T, "columns"), (self.of_lines, grid, "lines")):
-            some = standing_out(values)
+            some = standing_out(values if missing is None else np.where(values == missing, np.nan, values))
             if some.sum() <= MOST_STRIPES * len(some):
                 found.append(pixels[some].ravel())
             else:

@@ -150,7 +150,10 @@ def test_numbers_are_those_of_plain_least_squares(tmp_path):
 
 def test_the_rest_of_a_library_is_searched(tmp_path):
     scene, path = made(tmp_path), written(tmp_path)
-    for how in ({"select": "mineral 0,mineral 1,mineral 2"}, {"select": "!mineral [3-9],!mineral ??"}):
+    (tmp_path / "kinds.csv").write_text("name,kind\nmineral 0,a\nmineral 1,a\nmineral 2,b\n")
+    chosen = {"select": "mineral 0,mineral 1,mineral 2"}
+    classed = chosen | {"classes": f"{tmp_path / 'kinds.csv'}:kind"}  # which has no rows of the rest
+    for how in (chosen, {"select": "!mineral [3-9],!mineral ??"}, classed):
         found = unmix.run(scene, endmembers=path, overwrite=True, **how)["missing"]
         assert found["candidates"][0]["name"] == "mineral 7" and found["searched"] == KNOWN - P
         checked = unmix.check(scene, path, **how)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import InputError, LibraryError, MethodError, OutputError, brief
+from ...errors import InputError, LibraryError, MethodError, OutputError, brief, say_once
 from ...features.runs import own_maps
 from ...io import (
     Cube,
@@ -407,6 +407,8 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
     if spectra is not None and len(spectra.names) != cube.bands:
         raise ValueError(f"{cube.bands} maps of abundances, but {len(spectra.names)} endmembers")
     own = {name: one for name, one in own_maps().items() if run.has(name) and not is_placed}
+    if run.has("average"):
+        say_once(f"{run.stem}: averages and their deviations are not compared, but the best models", logging.WARNING)
     ranges = [name for name, one in own.items() if one.bounds(run.report.get("asked", {})) == kind]
     # Deviations are of sums where there are any.
     has_sigma = kind in NAMED and (kind == "fraction") == run.has("fraction")

@@ -182,6 +182,8 @@ SHAPES = ("Polygon", "MultiPolygon")
 LEAST_AREA, MOST_SAID = 1e-9, 5
 # In place of a weight of 0, by which nothing is divided.
 LEAST_WEIGHT = 1e-300
+# The least share of the pixels of a zone with a standard deviation, with which that of the mean is told.
+LEAST_WITH_SIGMA = 0.9
 # The share of a zone that a run may lack more than another before that is said.
 FEWER = 0.01
 # Bytes of a map that are read at a time.
@@ -350,7 +352,8 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
             w = sums["weight"][z, b]
             mean = float(sums["first"][z, b] / w) if w else None
             spread = None if mean is None else float(np.sqrt(sums["squares"][z, b] / w))
-            known = "sigma" in maps and b < maps["sigma"].bands and w > 0 and sums["without_sigma"][z, b] == 0
+            has = w - sums["without_sigma"][z, b] if "sigma" in maps and b < maps["sigma"].bands else 0.0
+            known = w > 0 and has >= LEAST_WITH_SIGMA * w
             rows.append(
                 about
                 | dict(zip(others, further))
@@ -359,10 +362,10 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
                     "band": band,
                     "mean": mean,
                     "deviation": spread,
-                    "sigma": float(np.sqrt(sums["noise"][z, b]) / w) if known else None,
+                    "sigma": float(np.sqrt(sums["noise"][z, b] * w / has) / w) if known else None,
                     "pixels": round(float(w), DIGITS_OF_SUM) or float(w),
                     "area_m2": None if sums["area"] is None else float(sums["area"][z, b]),
-                    "pixel_sigma": float(sums["sigma"][z, b] / w) if known else None,
+                    "pixel_sigma": float(sums["sigma"][z, b] / has) if known else None,
                     "hectares": None if sums["area"] is None or mean is None else float(sums["held"][z, b]) / 1e4,
                     "nodata": float(1 - w / inside) if inside else None,
                     "outside": float(max(0.0, 1 - inside / whole)) * bool(shares.is_cut[z]) if whole else None,

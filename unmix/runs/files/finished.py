@@ -377,14 +377,20 @@ def lines_done(journal: Path) -> str:
     return f"{state.lines} of {lines} lines are done"
 
 
-def without_run(scenes: Sequence[str], reports: Iterable[dict[str, Any]]) -> list[str]:
+def without_run(scenes: Sequence[str], reports: Iterable[dict[str, Any]], since: float = 0.0) -> list[str]:
     """Return the scenes that no record is of; a header and its data are one scene, each date of a file is another."""
+    # ``since``: s since 1970; of a scene that failed then, an older run is no news.
+    begin = datetime.datetime.fromtimestamp(int(since), datetime.UTC).isoformat(timespec="seconds")
 
     def whole_name(scene: str) -> str:
         file, _, date = scene.rpartition("#") if "#" in scene and not os.path.lexists(scene) else (scene, "", "")
         return f"{os.path.splitext(os.path.realpath(file))[0]}#{date}"
 
-    done = {whole_name((report.get("input") or {}).get("path", "")) for report in reports}
+    done = {
+        whole_name((report.get("input") or {}).get("path", ""))
+        for report in reports
+        if str(report.get("ended", begin)) >= begin
+    }
     return [scene for scene in scenes if whole_name(scene) not in done]
 
 

@@ -23,6 +23,8 @@ FAINT = 1.5
 # to 0.03 in Samson, Jasper Ridge, Moffett, Salinas-A, EnMAP and synthetic scenes, 0.15 to 80 with stripes of 5 % of the
 # mean.
 STRIPED, LEAST_BEYOND, FEWEST_LINES = 0.12, 0.6, 3
+# The correlation of neighbouring bands' noise from which on deviations by white noise are a quarter too small.
+CORRELATED = 0.25
 
 
 class Misfit(NamedTuple):
@@ -39,11 +41,22 @@ class Misfit(NamedTuple):
     above: float
     faint: float
     striped: bool = False
+    # Of the noise of neighbouring bands, 0 where it is white: the median of pairs of pixels.
+    correlation: float = 0.0
 
     @property
     def is_noise(self) -> bool:
         """Whether noise explains it."""
         return self.over_noise <= EXPLAINED and self.above <= MOST_ABOVE
+
+    def said_of_correlation(self, results: str) -> list[str]:
+        """Return that ``results`` are too small, where neighbouring bands share noise."""
+        # Of noise whose correlation falls with the distance of bands; a smooth spectrum sums up all of it.
+        return [
+            f"{results} are of noise that bands do not share, but neighbouring bands share it (correlation "
+            f"{self.correlation:.2f}): they are up to "
+            f"{((1 + self.correlation) / max(1 - self.correlation, 1e-3)) ** 0.5:.2g} times too small"
+        ] * (self.correlation > CORRELATED)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for ``run.json``."""
@@ -84,7 +97,9 @@ def misfit_beside_noise(
     dark = faint[first] & faint[first + 1]
     is_shared = dark.any() and np.median(sums[dark]) > (2 * EXPLAINED**2 - 1) * np.median(apart[dark])
     of_poor = 0.0 if is_shared else float(faint.sum() / max(1, poor.sum()))
-    return Misfit(noise**0.5, over**0.5, shares[0] - shares[1] if is_certain else 0.0, of_poor, striped)
+    bands, others = own[:, :-1], own[:, 1:]  # neighbouring bands
+    alike = np.median(2 * (bands * others).sum(axis=1) / np.maximum((bands**2 + others**2).sum(axis=1), 1e-300))
+    return Misfit(noise**0.5, over**0.5, (shares[0] - shares[1]) * is_certain, of_poor, striped, float(alike))
 
 
 def without_stripes(differences: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, bool]:
