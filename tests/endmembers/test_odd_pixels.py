@@ -146,3 +146,6 @@ def test_stripes_as_by_counting(draw, m, n):
                 ]
                 found[c] |= sum(out) >= 2
     assert np.array_equal(standing_out(values), found)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unmix.scene.stripes.TOGETHER", 7)
+        assert np.array_equal(standing_out(np.nan_to_num(values, nan=-9999.0), -9999.0), found)

@@ -49,7 +49,6 @@ from .sample import (
     scale_fault,
     survey,
     unit_of_library,
-    warn_of_constant,
     warn_of_fill,
 )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import CubeError
-from ..io import Changed, Cube, RemotePath, Scene, bytes_per_line, counted, in_ranges, read_blocks
+from ..io import Changed, Cube, RemotePath, Scene, bytes_per_line, read_blocks
 from ..library import Endmembers
 from .bands import WATER, windows_of
 from .undeclared import MOST_PIXELS, ConstantPixels, misfit_of_any, remedy
@@ -197,15 +197,6 @@ def lengths_of(scene: Scene, most: int, constants: ConstantPixels | None = None)
             lengths.append(np.sqrt(np.square(scene.spectra(part)[good]).sum(axis=1)))
     found = np.concatenate(lengths)
     return found if constants.message() is None else found[~np.concatenate(constant)]
-
-
-def warn_of_constant(scene: Scene) -> None:
-    """Warn of bands in use that have one value on a sample, as those of a dead detector have."""
-    if bands := survey(scene).faults()["constant"]:
-        log.warning(
-            f"{scene.cube.path}: {counted(len(bands), 'band')} in use with one value on the sample: "
-            f"{in_ranges(bands)}; `bands` auto leaves such bands out"
-        )
 
 
 def warn_of_fill(scene: Scene) -> None:

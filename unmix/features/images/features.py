@@ -13,7 +13,8 @@ from ...errors import CubeError, MethodError
 from ...io import NODATA, by_pixel, missing, spectra
 from ...library.matching import without_continuum
 from ...maps.plain_map import new_maps, put_lines, refuse_masked
-from ...scene import ReadOptions, open_scene, warn_of_constant
+from ...scene import ReadOptions, open_scene
+from .dead import warn_of_constant
 
 IMAGE, CONTINUUM = "features", "continuum"
 # Absorptions that geologists and botanists look at: the wavelengths of their shoulders, nm (after Clark et al. 2003).

@@ -19,7 +19,8 @@ from ...maps.plain_map import NewMaps, new_maps, put_lines, refuse_masked, table
 from ...outputs.names import inputs_of
 from ...pages import MOST_CLASSES, fields_of_classes
 from ...pages.parts import percent
-from ...scene import ReadOptions, open_scene, warn_of_constant
+from ...scene import ReadOptions, open_scene
+from .dead import warn_of_constant
 from .match_page import POOR, Matched, match_page
 
 log = logging.getLogger("unmix")
