@@ -75,4 +75,4 @@ def test_noise_that_bands_share_is_said_of_deviations(tmp_path, wide, said, capl
     Y = random.dirichlet(np.ones(3), (40, 40)) @ E.T + 0.005 * noise / noise.std()
     how = {"endmembers": write_csv(tmp_path / "e.csv", E), "out_dir": tmp_path / "o", "device": "cpu"}
     unmix.run(write_cube(tmp_path / "s.hdr", Y.astype(np.float32)), method="fcls", uncertainty=True, **how)
-    assert ("neighbouring bands share it (correlation" in caplog.text) == said
+    assert ("neighbouring bands are correlated (" in caplog.text) == said

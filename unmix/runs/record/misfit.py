@@ -41,7 +41,7 @@ class Misfit(NamedTuple):
     above: float
     faint: float
     striped: bool = False
-    # Of the noise of neighbouring bands, 0 where it is white: the median of pairs of pixels.
+    # Of the differences of neighbours' residuals, between neighbouring bands: the median of pairs; 0 of white noise.
     correlation: float = 0.0
 
     @property
@@ -50,12 +50,12 @@ class Misfit(NamedTuple):
         return self.over_noise <= EXPLAINED and self.above <= MOST_ABOVE
 
     def said_of_correlation(self, results: str) -> list[str]:
-        """Return that ``results`` are too small, where neighbouring bands share noise."""
-        # Of noise whose correlation falls with the distance of bands; a smooth spectrum sums up all of it.
+        """Return that ``results`` are too small, where residuals of neighbouring bands are correlated."""
+        # As if the correlation falls with the distance of bands; a smooth spectrum sums up all of it.
+        factor = ((1 + self.correlation) / max(1 - self.correlation, 1e-3)) ** 0.5
         return [
-            f"{results} are of noise that bands do not share, but neighbouring bands share it (correlation "
-            f"{self.correlation:.2f}): they are up to "
-            f"{((1 + self.correlation) / max(1 - self.correlation, 1e-3)) ** 0.5:.2g} times too small"
+            f"residuals of neighbouring bands are correlated ({self.correlation:.2f}): {results}, which assume that they "
+            f"are not, may be {factor:.2g} times too small"
         ] * (self.correlation > CORRELATED)
 
     def to_dict(self) -> dict[str, Any]:
