@@ -180,7 +180,7 @@ IN_CHILDREN = ("test_damage.py", "test_hdf5.py", "test_archive.py")
 def opened_here(request, monkeypatch):
     """Open HDF5 files without the child, whose fork of so large a process takes 20 ms, where damage is not the subject."""
     if request.path.name not in IN_CHILDREN:
-        for module in ("matlab", "products", "written_by"):
+        for module in ("matlab", "products"):
             monkeypatch.setattr(f"unmix.io.formats.{module}.survives", lambda *_: None)
 
 

@@ -24,7 +24,7 @@ PAGES = [
     ROOT / "docs/lab.md",
 ]
 # Pages that take half a minute each, of commands that other tests run.
-LONG = ("tutorial-emit", "tutorial-endmembers")
+LONG = ("tutorial-emit", "tutorial-endmembers", "recipes")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it is about kernels")

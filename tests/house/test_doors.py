@@ -44,7 +44,6 @@ MAY_OPEN = {
     "outputs/atomic.py": "folders and files in the workplace, by O_NOFOLLOW",
     "runs/files/output_set.py": "the folder of the outputs, to rename within it",
     "io/formats/hdf5_write.py": "made new, by O_EXCL and O_NOFOLLOW",
-    "io/formats/written_by.py": GIVEN,
     "io/export/geotiff.py": PRIVATE,
     "io/export/hdf5.py": PRIVATE + ", or " + GIVEN,
     "io/ground.py": PRIVATE,

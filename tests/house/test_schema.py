@@ -111,7 +111,7 @@ def test_a_gain_that_overflows_is_a_fault_and_no_warning(tmp_path):
     assert any("does not match the cube" in fault for fault in verify(stem, everything=True).faults)
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [300, pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.night])])
 def test_our_reading_of_the_schema_is_that_of_jsonschema(tmp_path, count):
     """Records are validated without the library, which is no dependency: on edited ones both say the same."""
     from unmix.outputs.names import fault_of, schema

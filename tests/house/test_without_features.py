@@ -57,6 +57,7 @@ def whole(tmp_path_factory):
 EACH = [(name,) for name in FOLDERS] if "UNMIX_WITHOUT_FEATURES" in os.environ else []
 
 
+@pytest.mark.night
 @pytest.mark.slow
 @pytest.mark.parametrize("gone", [FOLDERS, *EACH], ids=lambda gone: gone[0] if len(gone) == 1 else "all")
 def test_the_core_stands_without(gone, tmp_path, whole):

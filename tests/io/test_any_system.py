@@ -115,6 +115,7 @@ def test_place_of_a_few_systems(tmp_path, caplog, code):
         assert found is not None and found < 1e-3, (code, ending, kind, found)
 
 
+@pytest.mark.night
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_place_of_many_systems(tmp_path, caplog):

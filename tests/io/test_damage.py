@@ -144,7 +144,7 @@ def test_a_child_opens_hdf5_first(tmp_path, monkeypatch, name):
         with open(tmp_path / name, "r+b") as file:
             file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\0\2IM")
     tried = []
-    for module in ("matlab", "products", "written_by"):
+    for module in ("matlab", "products"):
         where = f"unmix.io.formats.{module}.survives"
         monkeypatch.setattr(where, lambda path, _: tried.append(path.name) or refuse())
     refused(unmix.CubeError, "in a child", open_cube, tmp_path / name)

@@ -65,12 +65,14 @@ WHERE = [
 
 @pytest.mark.parametrize(("option", "name"), WHERE)
 @pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
-def test_masks(tmp_path, scene, option, name):
+def test_masks(tmp_path, scene, option, name, caplog):
+    caplog.set_level("INFO", "unmix")
     transform, crs, is_there = PLACES[name]
     mask = str(tif(tmp_path / "m.tif", 1, transform, crs))
     reading = ReadOptions(**{option: (mask,) if option == "mask_out" else mask}, bands="all")
-    if is_there:
-        assert open_scene(scene, reading, True).cube.lines == LINES
+    if is_there or name in ("a line north", "smaller pixels"):  # where it overlaps, it is read by its place
+        found = open_scene(scene, reading, True).cube
+        assert found.lines == LINES and (is_there or "on another grid" in caplog.text)
         return
     said = r"m\.tif: the mask lies elsewhere than the scene: it begins at .*, scene\.tif at 500000, 5000000"
     refused(CubeError, said, open_scene, scene, reading, True)
@@ -156,8 +158,23 @@ def test_a_mask_on_another_grid_is_read_at_the_centres_of_pixels(tmp_path, scene
         numbers, counts = np.unique(seen[lines, samples], return_counts=True)
         assert values_of_masks(cube)[0]["values"] == {str(n): int(c) for n, c in zip(numbers, counts)}
     assert "is on another grid; pixels have its value at their centres" in caplog.text
-    with pytest.raises(CubeError, match=r"has 23 lines of 11 samples, the scene .* bring it to the scene's grid"):
+    with pytest.raises(CubeError, match=r"has 23 lines of 11 samples, the scene .*, in \S+_33N, the scene in \S+_32N; bring it"):
         open_scene(scene, ReadOptions(**{option: (far,) if option == "mask_out" else far}, bands="all"), True)
+
+
+@pytest.mark.parametrize("off", [(-3, 2), (1, 0), (0, -4)])
+def test_a_mask_of_the_same_size_is_read_by_its_place(tmp_path, scene, off):
+    values = np.random.default_rng(6).integers(0, 2, (LINES, SAMPLES)).astype(np.uint8)
+    where = {"driver": "GTiff", "height": LINES, "width": SAMPLES, "count": 1, "dtype": "uint8", "crs": "EPSG:32632"}
+    corner = from_origin(500000 + 30 * off[1], 5000000 - 30 * off[0], 30, 30)
+    with rasterio.open(tmp_path / "m.tif", "w", transform=corner, **where) as file:
+        file.write(values[None])
+    cube = open_scene(scene, ReadOptions(mask=str(tmp_path / "m.tif"), bands="all"), True).cube.for_extraction()
+    expected = np.zeros((LINES, SAMPLES), bool)
+    for line, sample in np.ndindex(LINES, SAMPLES):
+        at = line - off[0], sample - off[1]
+        expected[line, sample] = 0 <= at[0] < LINES and 0 <= at[1] < SAMPLES and values[at] == 1
+    assert np.array_equal(cube.kept(slice(0, LINES)), expected)
 
 
 @pytest.mark.parametrize("preset", [None, "neon", "emit"])

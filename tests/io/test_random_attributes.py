@@ -50,6 +50,7 @@ def test_values_are_those_of_xarray(tmp_path_factory, drawn):
     check(tmp_path_factory, *drawn)
 
 
+@pytest.mark.night
 @pytest.mark.slow
 @given(packed())
 @settings(max_examples=400)

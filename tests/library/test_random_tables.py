@@ -20,7 +20,7 @@ UNITS = {
     "GHz": ("ghz", -1, 299792458.0),
     "": ("nm", 1, 1.0),
 }
-COLUMN = ("Wavelength ({})", "wavelength [{}]", "Wavelength_{}", "Wave {}")
+COLUMN = ("Wavelength ({})", "Wavelength/{}", "wavelength [{}]", "Wavelength_{}", "Wave {}")
 
 
 @st.composite
@@ -86,6 +86,7 @@ def test_tables_are_read_as_they_were_meant_or_refused(tmp_path_factory, table):
     check(tmp_path_factory, *table)
 
 
+@pytest.mark.night
 @pytest.mark.slow
 @given(tables())
 @settings(max_examples=2000)

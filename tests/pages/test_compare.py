@@ -864,3 +864,24 @@ def test_arrays_of_other_programs(tmp_path):
         tmp_path / "yxb.npy",
         scale=(1.0, 0.0),
     )
+
+
+@pytest.mark.parametrize("size", [(11, 13), (12, 12)])
+def test_an_array_in_another_order_is_named(tmp_path, size, caplog):
+    """Pixels column by column, as MATLAB flattens an image, or lines and samples exchanged; of the right order nothing."""
+    A = np.random.default_rng(2).dirichlet(np.ones(3), size)
+    np.save(tmp_path / "truth.npy", A)
+    across = A.swapaxes(0, 1).reshape(-1, 3) + 0.02
+    made = {"rows": A.reshape(-1, 3) + 0.02, "columns": across, "bands first": across.T}
+    made |= {"image": A + 0.02} | ({"exchanged": A.swapaxes(0, 1)} if size[0] == size[1] else {})
+    for name, values in made.items():
+        caplog.clear()
+        np.save(tmp_path / f"{name}.npy", values)
+        unmix.compare(tmp_path / f"{name}.npy", tmp_path / "truth.npy")
+        is_said = "with lines and samples exchanged" in caplog.text
+        assert is_said == (name not in ("rows", "image")), name
+    for name, values in {"columns": across.T, "rows": made["rows"].T}.items():
+        caplog.clear()
+        scipy.io.savemat(tmp_path / "m.mat", {"A": values})
+        unmix.compare(tmp_path / "m.mat", tmp_path / "truth.npy", dataset="A")
+        assert ("with lines and samples exchanged" in caplog.text) == (name == "rows"), name

@@ -215,6 +215,16 @@ def off_in_numbers(one: Cube, other: Cube) -> str:
     return f"names no coordinate system, or begins in another, at {begins[0]}, {other.path.name} at {begins[1]}"
 
 
+def why_not_laid(raster: Cube, scene: Cube) -> str:
+    """Return why a raster of another size cannot be laid over a scene."""
+    at, to = placed(raster), placed(scene)
+    if at is None or to is None:
+        return f"and {'it' if at is None else 'the scene'} has no place on a map"
+    if not is_one_system(scene, raster):
+        return f"in {name_of_system(raster)}, the scene in {name_of_system(scene)}"
+    return "and one is turned against the other" if any((at[2], at[4], to[2], to[4])) else "and both share no ground"
+
+
 def refuse_elsewhere(one: Cube, scene: Cube, what: str) -> None:
     """Raise `CubeError` where a raster that is laid over a scene lies elsewhere."""
     places = both_places(one, scene)

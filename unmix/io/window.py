@@ -16,7 +16,7 @@ from ..later import later
 from .cube import Bands, Cube, as_stored, by_pixel, cut, missing, place_for, read_blocks, read_lines, spectra
 from .formats.header import geotransform, leading_number
 
-refuse_elsewhere = later(__package__, "ground:refuse_elsewhere")
+refuse_elsewhere, why_not_laid = (later(__package__, f"ground:{name}") for name in ("refuse_elsewhere", "why_not_laid"))
 # Bytes of the buffer for lines that cannot be read straight into their place in memory; a chunk of the file may need
 # more.
 PIECE = 16 * 2**20
@@ -334,9 +334,8 @@ def begin_within(raster: Cube, part: Cube, what: str) -> tuple[int, int]:
     is_whole = (raster.lines, raster.samples) == (whole.lines, whole.samples)
     if not is_whole and (raster.lines, raster.samples) != (part.lines, part.samples):
         raise CubeError(
-            f"{raster.path}: the {what} has {raster.lines} lines of {raster.samples} samples, the scene {whole.lines} "
-            "of "
-            f"{whole.samples}; bring it to the scene's grid, as gdalwarp does"
+            f"{raster.path}: the {what} has {raster.lines} lines of {raster.samples} samples, the scene {whole.lines} of "
+            f"{whole.samples}, {why_not_laid(raster, whole)}; bring it to the scene's grid, as gdalwarp does"
         )
     refuse_elsewhere(raster, whole if is_whole else part, what)
     return origin_of(part) if is_whole else (0, 0)

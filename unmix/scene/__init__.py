@@ -55,7 +55,8 @@ from .sample import (
 log = logging.getLogger("unmix")
 freed, load_spectra = later(__package__, "free:Freed"), later("unmix.library", "files:load_for")
 albedo_of, geometry_of = (later(__package__, f"albedo:{name}") for name in ("Albedo", "geometry_of"))
-nearest, placed = later("unmix.io", "nearest:nearest"), later("unmix.io", "ground:placed")
+nearest = later("unmix.io", "nearest:nearest")
+both_places, placed = (later("unmix.io", f"ground:{name}") for name in ("both_places", "placed"))
 
 # Placeholders in mask names, filled in for each scene: {stem}, {dir}, and {stem:RFL=MASK} for the stem with another
 # word.
@@ -313,7 +314,9 @@ def laid_over(mask: Mask, scene: Cube, reading: ReadOptions) -> Mask:
     is_out = mask.option == "mask_out"
     at, to = placed(mask.cube), placed(scene)
     is_turned = at is not None and to is not None and at[5] * to[5] < 0  # the lines of one go north
-    is_one = (mask.cube.lines, mask.cube.samples) in sizes and not is_turned
+    size = mask.cube.lines, mask.cube.samples
+    is_apart = size == (scene.lines, scene.samples) and both_places(mask.cube, scene) != ""
+    is_one = size in sizes and not is_turned and not is_apart
     found = None if is_one else nearest(mask.cube, scene, outside=float(is_out))
     if found is None:
         return mask

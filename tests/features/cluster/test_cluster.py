@@ -85,6 +85,7 @@ def test_dask_in_one_job(archive):
     assert same(archive) and not (archive / "scheduler-7.json").exists()
 
 
+@pytest.mark.night
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here")
 def test_a_cluster_among_strangers(archive):
     run(archive, "A cluster among strangers", "security.md", PORT=free_port())

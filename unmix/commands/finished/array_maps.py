@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InputError
-from ...io import Cube
+from ...io import Cube, by_pixel, read_lines
 from ...io.formats.array_files import open_array
 
 # Orders of axes that are tried, the commonest first.
@@ -50,3 +50,12 @@ def open_array_map(spec: Path, size: tuple[int, int] | None) -> ArrayMap:
         raise InputError(f"{spec}: its shape {array.shape} is no map{of}: (lines, samples, p), (p, lines, samples)")
     lines, samples, bands = values.shape
     return ArrayMap(path, path.stem, "array", lines, samples, bands, np.dtype(np.float64), "bip", values)
+
+
+def in_other_order(cube: Cube) -> ArrayMap | None:
+    """Return a map read column by column in place of line by line, or the reverse; None of files that tell."""
+    if not (isinstance(cube, ArrayMap) or cube.format.startswith("MATLAB")):
+        return None
+    values = by_pixel(read_lines(cube, slice(0, cube.lines)), cube.interleave)
+    across = np.asarray(values).reshape(cube.samples, cube.lines, cube.bands).swapaxes(0, 1)
+    return ArrayMap(cube.path, cube.stem, "array", *across.shape, np.dtype(np.float64), "bip", across)

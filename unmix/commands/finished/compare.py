@@ -4,6 +4,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page, side_for
 from ...pages.pictures import Canvas, MapView
 from ...pages.write import write_page
 from ...runs.files.finished import FinishedRun, stem_of_outputs
-from .array_maps import is_array
+from .array_maps import in_other_order, is_array
 from .blocks import blocks_of, both_of, plan_of
 from .change import SIGNIFICANT, ReadsPairs, beyond, deviation_of_pairs, format_of, pixels_outside, write_change
 from .grids import is_one_grid, placed
@@ -160,6 +161,8 @@ log = logging.getLogger("unmix")
 
 # Cost of a forbidden pair in the assignment: more than any sum of angles.
 FORBIDDEN_COST = 1e6
+# The part of the RMSE, at most, that a map leaves in another order of pixels where that order is named.
+OTHER_ORDER = 0.8
 # Values beyond these are likely no shares.
 LEAST_SHARE, LARGEST_SHARE = -1.0, 2.0
 
@@ -323,6 +326,7 @@ def compare(
                 f"{one.path}: is shifted against {other.path} by {shift[0]:.1f} lines and {shift[1]:.1f} samples; "
                 "edges pass for changes: register the scenes first"
             )
+    warn_of_order(one, other, found["rmse"])
     for side, (low, high), per_cent in zip((one, other), found["values"].values(), ("100,1", "1,100")):
         warn_of_values(side, low, high, "100" if one.report or other.report else per_cent)
     if threshold is not None:
@@ -368,6 +372,20 @@ def warn_of_values(side: Side, low: float, high: float, per_cent: str) -> None:
             f"{side.path}: values from {low:g} to {high:g} are taken for shares; "
             f"`nodata` {low:g} if that is fill, `scale` {per_cent} if per cent, `legend` if classes"
         )
+
+
+def warn_of_order(one: Side, other: Side, rmse: float) -> None:
+    """Warn of an array that fits the other map better with its pixels in the other order."""
+    for k, side in enumerate((one, other)):
+        turned = in_other_order(side.cube) if side.grid is None else None
+        sides = [one, other]
+        sides[k] = side if turned is None else replace(side, cube=turned)
+        better = rmse if turned is None else comparison(*sides)[0]["rmse"]
+        if better < OTHER_ORDER * rmse:
+            log.warning(
+                f"{side.path}: RMSE {rmse:.3g}, but {better:.3g} with lines and samples exchanged: save its pixels in "
+                "the other order (NumPy's is line by line, MATLAB's column by column)"
+            )
 
 
 def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, int]]]:

@@ -218,7 +218,7 @@ def unit_of_heading(text: str) -> str:
     unit = unit_in(text)
     if unit in TO_NANOMETRES or unit in RECIPROCAL or "raman" in unit or "shift" in unit:
         return unit
-    words = [word for word in re.split(r"[\s_()\[\],;:.]+", unit) if word]
+    words = [word for word in re.split(r"[\s_()\[\],;:.]+|(?<!1)/", unit) if word]
     starts = {"nanom": "nm", "microm": "um", "micron": "um", "angstr": "angstrom", "wavenum": "wavenumber"}
     found = [next((full for start, full in starts.items() if word.startswith(start)), word) for word in words]
     known = next((word for word in found if word in TO_NANOMETRES or word in RECIPROCAL), "")
