@@ -20,6 +20,10 @@ NOISE_PERCENTILE = 5.0
 FEWEST_PIXELS, MOST_ENDMEMBERS = 64, 48
 # Sums of abundances are reported if noise explains no more than this part of their variation.
 MOST_NOISE_PART = 0.1
+# Sums of which nine in ten are within this many deviations by noise vary by noise alone: 3.3 of normal noise.
+WIDEST_BY_NOISE = 3.8
+# Sums of which nine in ten are this near each other are one, whatever the method takes them for.
+LEAST_BY_NOISE = 0.05
 # Values are not those of light if values below 0 have more than this share of the sum of squares: of
 # minimum noise fractions it is a half, of reflectance with noise some per cent.
 BOTH_SIGNS = 0.2
@@ -88,6 +92,8 @@ class Look:
         Else None.
     misfit : Misfit, optional
         The run's misfit beside its noise; None where the sample does not tell.
+    is_even : bool
+        Whether the sums are one, but for noise: brightness does not vary.
     """
 
     negative: np.ndarray
@@ -99,6 +105,7 @@ class Look:
     sums: tuple[float, float] | None = None
     level: float | None = None
     misfit: Misfit | None = None
+    is_even: bool = False
 
     @classmethod
     def at(cls, sample: Sample, E: np.ndarray, rmse: np.ndarray | None = None) -> "Look":
@@ -120,11 +127,15 @@ class Look:
         misfit = misfit_beside_noise(residuals, p, (sample.lines, sample.samples), rmse, lengths)
         adds = inverse.T @ (1.0 / sizes[there])  # a spectrum of the pixel times this is the sum of its abundances
         low, early, median, late, high = np.percentile((pixels @ adds) * lengths, (5, 25, 50, 75, 95)).tolist()
-        by_noise = float(np.median(noise * lengths) * np.linalg.norm(adds))
+        # Of few bands beyond the endmembers, the least residuals are far below the noise (Wilson and Hilferty 1931).
+        spread = 2 / 9 / max(1, L - p)
+        least = max(1 - spread - 1.645 * spread**0.5, 0.16) ** 3  # of squares, the 5th percentile; 0.16: of one band
+        by_noise = float(np.median(noise * lengths) * np.linalg.norm(adds) / least**0.5)
         sums = (low, high) if by_noise < MOST_NOISE_PART * (high - low) else None
         more = np.maximum(squares - (0.0 if misfit is None else misfit.noise**2), 0.0)  # than noise leaves
         missed = float(np.median(np.sqrt(more * max(1, L - p)) / lengths))
         off = abs(median - 1.0)
+        is_even = LEAST_BY_NOISE < high - low < WIDEST_BY_NOISE * by_noise and off < (high - low) / len(Y) ** 0.5
         is_beside = early > 1.0 + LEAST_LEVEL / 2 if median > 1 else late < 1.0 - LEAST_LEVEL / 2
         clear = off > LEAST_LEVEL and missed < MISFIT_OF_LEVEL * off and 4.0 * by_noise < off * np.sqrt(len(Y))
         return cls(
@@ -137,6 +148,7 @@ class Look:
             sums,
             median if is_beside and clear else None,
             None if rmse is None else misfit,
+            is_even,
         )
 
 

@@ -404,7 +404,7 @@ class SceneRun:
         }
         lacks, warnings = judge_noise(problem, maps, words, summary.solved)
         if (by_noise := " and ".join(filter(None, words.values()))) and look is not None and look.misfit is not None:
-            warnings = [*warnings, *look.misfit.said_of_correlation(by_noise)]
+            warnings = [*warnings, *look.misfit.said_of_results(by_noise)]
         said = [(logging.WARNING, sentence) for sentence in warnings]
         for part in self.parts.values():
             entry, own = part.judge(problem, maps, lacks, said, summary)

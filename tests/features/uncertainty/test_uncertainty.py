@@ -33,6 +33,7 @@ from unmix.features.uncertainty.deviations import Uncertainty
 from unmix.library import Endmembers
 from unmix.methods import METHODS, choose
 from unmix.problem import plan_problem
+from unmix.runs.record.fit import in_percent
 
 
 def run(folder, Y, **words):
@@ -371,8 +372,11 @@ def test_how_far_deviations_can_be_trusted_is_said(setting, caplog, words, form)
     trust = report["uncertainty"]
     assert trust["below_1"] == np.mean(known < 1) > 0.1 and trust["above_3"] == np.mean(known > 3)
     said = trust["said"]
-    assert f"{np.mean(known > 3) * 100:.2g} %" in said and f"{np.mean(known < 1) * 100:.0f} % (below 1)" in said
-    assert [record.levelname for record in caplog.records if record.getMessage() == f"s: {said}"] == ["INFO"]
+    first, second = said.split("; ")
+    assert f"in {in_percent(np.mean(known > 3))} of pixels (validity above 3)" in first
+    assert second.startswith(f"in {in_percent(np.mean(known < 1))} of the pixels a fraction is within its noise of 0")
+    levels = {record.getMessage(): record.levelname for record in caplog.records}
+    assert levels[f"s: {first}"] == levels[f"s: {second}"] == "INFO"
     text = unmix.report(folder / "s", overwrite=True).read_text()
     assert "<h2>Uncertainty</h2>" in text and 'alt="map of validity"' in text and "σ of " in text
 

@@ -12,6 +12,8 @@ from ...runs.record.fit import in_percent
 # Validity (docs/methods.md) from which on standard deviations are right to 5 %, and below which they are wider than
 # noise.
 SOUND, DOUBTFUL = 3.0, 1.0
+# The share of pixels with a fraction near 0, above which it is said.
+MANY_NEAR_ZERO = 0.1
 # The share of pixels whose abundances are not proved, above which deviations of a scene say too little.
 MOST_NOT_UNIQUE = 0.02
 
@@ -36,12 +38,18 @@ def judge_deviations(
             "with `average`"
         )
         return shares, [(logging.WARNING, sentence)]
-    return shares, [(logging.INFO, said_of_deviations(shares["above_3"], shares["below_1"]))] if known else []
+    return shares, said_of_deviations(shares["above_3"], shares["below_1"]) if known else []
 
 
-def said_of_deviations(above_3: float, below_1: float) -> str:
-    """Return what the deviations of a scene hold."""
-    return (
-        f"two thirds of truths are within a deviation by noise, just so in {in_percent(above_3)} (validity above "
-        f"{SOUND:g}), more in {in_percent(below_1)} (below {DOUBTFUL:g})"
-    )
+def said_of_deviations(above_3: float, below_1: float) -> list[tuple[int, str]]:
+    """Return what the deviations of a scene hold, as sentences to log with their levels."""
+    said = [
+        f"standard deviations hold two thirds of the truths, by noise alone, in {in_percent(above_3)} of pixels "
+        f"(validity above {SOUND:g}), more in others"
+    ]
+    if below_1 > MANY_NEAR_ZERO:
+        said.append(
+            f"in {in_percent(below_1)} of the pixels a fraction is within its noise of 0 (validity below "
+            f"{DOUBTFUL:g}): means of small fractions are too large"
+        )
+    return [(logging.INFO, sentence) for sentence in said]

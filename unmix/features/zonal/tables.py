@@ -14,11 +14,12 @@ import numpy as np
 
 from ...certificate import CERTIFIED
 from ...commands.regions import shapes_of
-from ...errors import CubeError, MethodError, OutputError, brief
+from ...errors import CubeError, MethodError, OutputError, brief, say_once
 from ...io import MAP_FIELDS, NODATA, Cube, by_pixel, csv_of, cut, located, read_lines
 from ...io.export.areas import areas_of_pixels
 from ...io.formats.geotiff import settings
 from ...io.polygons import ASKED, cells_by_centre, placed
+from ...methods import METHODS
 from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, titled, write_whole
 from ...problem import some_of
 from ...runs.files.finished import FinishedRun, finished_runs
@@ -184,6 +185,8 @@ LEAST_AREA, MOST_SAID = 1e-9, 5
 LEAST_WEIGHT = 1e-300
 # The least share of the pixels of a zone with a standard deviation, with which that of the mean is told.
 LEAST_WITH_SIGMA = 0.9
+# Deviations up to which a fraction may be noise of 0.
+UNSURE = 2.0
 # The share of a zone that a run may lack more than another before that is said.
 FEWER = 0.01
 # Bytes of a map that are read at a time.
@@ -239,7 +242,8 @@ def zonal(
         A row for each run, zone and band, with the table's columns: ``run``; ``time`` of acquisition, as the scene's
         header has it, else the date in its name; ``cloud_cover`` in per cent, as its catalogue has it; ``zone``;
         ``map``; ``band``; ``share_of``, the meaning of a fraction; ``mean`` and ``deviation`` of the band over the
-        zone; ``sigma``, the standard deviation of the mean by the noise of its pixels, taken to be independent;
+        zone; ``sigma``, the standard deviation of the mean by the noise of its pixels, taken to be independent, and by
+        a ≥ 0, which adds up to 0.4 of a pixel's deviation where a fraction is near 0, and does not average out;
         ``pixel_sigma``, the mean of the pixels' standard deviations; ``pixels`` with values, counted by their shares,
         and ``area_m2``, their area; ``hectares``, that times the mean; ``nodata``, ``outside`` and ``unproved``: the
         shares of the zone without values, outside of the scene, and of its pixels those whose optimum is not proved;
@@ -335,7 +339,9 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
     names, others = ([(WHOLE,)], list[str]()) if zones is None else (zones.names, zones.others)
     shares = WholeScene(cube) if zones is None else zones.shares(cube, centres)
     say_what_is_outside(run, [name for name, *_ in names], shares)
-    sums = summed(maps, name, shares, float(run.report.get("max_delta", 0.0)))
+    method = run.report["method"]
+    has_bounds = method not in METHODS or METHODS[method].constraint.has_bounds
+    sums = summed(maps, name, shares, float(run.report.get("max_delta", 0.0)), has_bounds)
     pixels = run.report["pixels"]
     all_proved = pixels.get("certified") == pixels["solved"]
     bands, rows = run.band_names(name, cube.bands), []
@@ -354,6 +360,7 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
             spread = None if mean is None else float(np.sqrt(sums["squares"][z, b] / w))
             has = w - sums["without_sigma"][z, b] if "sigma" in maps and b < maps["sigma"].bands else 0.0
             known = w > 0 and has >= LEAST_WITH_SIGMA * w
+            noise = np.sqrt(sums["noise"][z, b] * w / max(has, LEAST_WEIGHT)), sums["added"][z, b]
             rows.append(
                 about
                 | dict(zip(others, further))
@@ -362,7 +369,7 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
                     "band": band,
                     "mean": mean,
                     "deviation": spread,
-                    "sigma": float(np.sqrt(sums["noise"][z, b] * w / has) / w) if known else None,
+                    "sigma": float(np.hypot(*noise) / w) if known else None,
                     "pixels": round(float(w), DIGITS_OF_SUM) or float(w),
                     "area_m2": None if sums["area"] is None else float(sums["area"][z, b]),
                     "pixel_sigma": float(sums["sigma"][z, b] / has) if known else None,
@@ -377,6 +384,13 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
                     "rmse": float(sums["rmse"][z, b] / w) if "rmse" in maps and w else None,
                 }
             )
+    traces = dict.fromkeys(row["band"] for row in rows if row["sigma"] and row["mean"] < UNSURE * row["sigma"])
+    if traces and has_bounds:
+        say_once(
+            f"means of {some_of([*traces], MOST_SAID)} may be noise alone, which only adds where a >= 0: `method` ucls or "
+            "scls has no such bias",
+            logging.WARNING,
+        )
     return rows
 
 
@@ -425,11 +439,20 @@ def add_moments(
     weight += own
 
 
-def summed(maps: dict[str, Cube], name: str, shares: ZoneShares | WholeScene, max_delta: float) -> dict[str, Any]:
+def added_by_bounds(A: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+    """Return by how much a ≥ 0 may bias abundances (N, bands) with deviations ``sigma``, in size, (N, bands)."""
+    # The mean of the positive part of noise, where 0 is as likely; what others have more, the rest have less.
+    added = np.where((A < UNSURE * sigma) & (sigma != NODATA), sigma / np.sqrt(2 * np.pi), 0.0)
+    return np.where(added > 0, added, added.sum(axis=1, keepdims=True))
+
+
+def summed(
+    maps: dict[str, Cube], name: str, shares: ZoneShares | WholeScene, max_delta: float, has_bounds: bool
+) -> dict[str, Any]:
     """Return zones' sums (zones, bands), read by block: weights, values, squares about the mean, noise, areas."""
     cube, zones = maps[name], len(shares.total)
     areas = areas_of_pixels(cube)
-    keys = "weight", "first", "squares", "noise", "sigma", "without_sigma", "area", "held", "unproved", "rmse"
+    keys = "weight", "first", "squares", "noise", "sigma", "added", "without_sigma", "area", "held", "unproved", "rmse"
     sums: dict[str, Any] = {key: np.zeros((zones, cube.bands)) for key in keys}
     sums["inside"] = shares.inside
     for lines in cut(cube, BLOCK_BYTES):
@@ -445,6 +468,9 @@ def summed(maps: dict[str, Cube], name: str, shares: ZoneShares | WholeScene, ma
         def add(key: str, band: int, weights: np.ndarray, zone: np.ndarray = zone) -> None:
             sums[key][:, band] += np.bincount(zone, weights, zones)
 
+        if "sigma" in maps:
+            count = min(cube.bands, maps["sigma"].bands)
+            added = has_bounds * added_by_bounds(values[name][:, :count], values["sigma"][:, :count])
         for b, value in enumerate(values[name].T):
             w = np.where(np.isfinite(value) & (value != NODATA), share, 0.0)
             value = np.where(w > 0, value, 0.0)
@@ -461,6 +487,7 @@ def summed(maps: dict[str, Cube], name: str, shares: ZoneShares | WholeScene, ma
                 sigma = np.where(lacks, 0.0, w * sigma)
                 add("noise", b, sigma**2)
                 add("sigma", b, sigma)
+                add("added", b, np.where(lacks, 0.0, w * added[:, b]))
                 add("without_sigma", b, w * lacks)
             if "certificate" in maps:
                 kappa, delta = values["certificate"].T[:2]

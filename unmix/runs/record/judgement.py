@@ -105,6 +105,8 @@ class Free(Protocol):
     def level(self) -> float | None: ...
     @property
     def misfit(self) -> Misfit | None: ...
+    @property
+    def is_even(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -244,8 +246,10 @@ def say_single_bands(seen: Seen) -> Iterator[str]:
 
 
 def say_brightness(seen: Seen) -> Iterator[str]:
-    """Yield that pixels are darker or brighter than the library, or vary in brightness, against a sum of one."""
+    """Yield that pixels are darker or brighter than the library, or vary in brightness, or do not, against the method."""
     constraint = seen.method.constraint
+    if constraint.is_cone and len(seen.names) > 1 and seen.free is not None and seen.free.is_even and seen.is_noise:
+        yield "brightness is even, but for noise: `method` fcls, which takes the sum for one, errs less"
     if seen.free is None or seen.is_flat or seen.both_signs or not constraint.sum_to_one or len(seen.names) < 2:
         return
     if seen.is_shifted or seen.lacking > MANY_OUTSIDE:  # whose sum says nothing of brightness

@@ -49,11 +49,15 @@ class Misfit(NamedTuple):
         """Whether noise explains it."""
         return self.over_noise <= EXPLAINED and self.above <= MOST_ABOVE
 
-    def said_of_correlation(self, results: str) -> list[str]:
-        """Return that ``results`` are too small, where residuals of neighbouring bands are correlated."""
+    def said_of_results(self, results: str) -> list[str]:
+        """Return that ``results``, by white noise, are too small where there is more, or bands are correlated."""
         # As if the correlation falls with the distance of bands; a smooth spectrum sums up all of it.
         factor = ((1 + self.correlation) / max(1 - self.correlation, 1e-3)) ** 0.5
-        return [
+        more = [
+            f"the misfit is above the noise (median {self.over_noise:.2g} times it): {results}, which are by noise alone, "
+            "hold fewer truths than they say"
+        ] * (not self.is_noise)
+        return more + [
             f"residuals of neighbouring bands are correlated ({self.correlation:.2f}): {results}, which assume that they "
             f"are not, may be {factor:.2g} times too small"
         ] * (self.correlation > CORRELATED)
