@@ -158,7 +158,9 @@ def test_a_mask_on_another_grid_is_read_at_the_centres_of_pixels(tmp_path, scene
         numbers, counts = np.unique(seen[lines, samples], return_counts=True)
         assert values_of_masks(cube)[0]["values"] == {str(n): int(c) for n, c in zip(numbers, counts)}
     assert "is on another grid; pixels have its value at their centres" in caplog.text
-    with pytest.raises(CubeError, match=r"has 23 lines of 11 samples, the scene .*, in \S+_33N, the scene in \S+_32N; bring it"):
+    with pytest.raises(
+        CubeError, match=r"has 23 lines of 11 samples, the scene .*, in \S+_33N, the scene in \S+_32N; bring it"
+    ):
         open_scene(scene, ReadOptions(**{option: (far,) if option == "mask_out" else far}, bands="all"), True)
 
 

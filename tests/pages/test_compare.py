@@ -335,7 +335,8 @@ def test_other_scenes_of_one_size(tmp_path, scene, caplog):
     random = np.random.default_rng(1)
     for path in (scene, write_cube(tmp_path / "other.hdr", random.random((11, 13, 15)).astype(np.float32))):
         unmix.run(path, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "o")
-    unmix.compare(tmp_path / "o/s", tmp_path / "o/other")
+    with caplog.at_level("INFO", "unmix"):
+        unmix.compare(tmp_path / "o/s", tmp_path / "o/other")
     assert "is of another scene than" in caplog.text
     caplog.clear()
     unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "o2", method="nnls")
@@ -669,6 +670,7 @@ def test_scenes_that_are_placed_are_not_said_to_be_compared_by_line_and_sample(t
         path = write_cube(tmp_path / f"{name}.hdr", Y, **place)
         unmix.run(path, endmembers=tmp_path / "e.csv", method="fcls", browse=False)
     said = {}
+    caplog.set_level("INFO", "unmix")
     for one, other in (("fine", "coarse"), ("coarse", "date"), ("bare", "bare2")):
         caplog.clear()
         assert unmix.compare(tmp_path / one, tmp_path / other)["averaged"] == ("a" if one == "fine" else None)
@@ -885,3 +887,33 @@ def test_an_array_in_another_order_is_named(tmp_path, size, caplog):
         scipy.io.savemat(tmp_path / "m.mat", {"A": values})
         unmix.compare(tmp_path / "m.mat", tmp_path / "truth.npy", dataset="A")
         assert ("with lines and samples exchanged" in caplog.text) == (name == "rows"), name
+
+
+def test_what_runs_warned_of_and_what_dates_share_is_said(tmp_path, caplog):
+    """Compared maps repeat their runs' warnings; a difference all over, and endmembers of each date's own, are named."""
+    random = np.random.default_rng(4)
+    E = random.random((20, 3)) + 0.2
+    A = random.dirichlet(np.ones(3), (30, 30))
+    B = A.copy()
+    B[5:9, 5:9] = [0.1, 0.1, 0.8]
+    said = {}
+    write_csv(tmp_path / "e.csv", E)
+    write_csv(tmp_path / "f.csv", E * (1 + 0.2 * random.random((20, 3))))
+    cases = {"changed": (B, E, "e"), "hazy": (A, E + 0.1, "e"), "own": (A, E, "f"), "dark": (0.8 * A, E, "e")}
+    for name, (amounts, spectra, library) in ({"first": (A, E, "e")} | cases).items():
+        Y = amounts @ spectra.T + 0.002 * random.standard_normal((30, 30, 20))
+        path = write_cube(tmp_path / f"{name}.hdr", Y.astype(np.float32))
+        unmix.run(path, endmembers=tmp_path / f"{library}.csv", method="fcls", device="cpu", browse=False)
+    for name in cases:
+        caplog.clear()
+        unmix.compare(tmp_path / name, tmp_path / "first")
+        said[name] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert not said["changed"]
+    assert "differ all over" in str(said["hazy"]) and "endmembers of their own" in str(said["own"])
+    assert "dark: pixels are darker than the library" in str(said["dark"]) and "differ all over" in str(said["dark"])
+    unmix.run(tmp_path / "dark.hdr", endmembers=tmp_path / "e.csv", method="nnls", device="cpu", out_dir=tmp_path / "n")
+    caplog.clear()
+    unmix.compare(tmp_path / "n/dark", tmp_path / "first")
+    assert "sum to 0.8 and 1 in the mean" in caplog.text
+    np.save(tmp_path / "A.npy", A)
+    refused(unmix.MethodError, "which neither is", unmix.compare, tmp_path / "A.npy", tmp_path / "first", dataset="x")

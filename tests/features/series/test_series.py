@@ -56,7 +56,7 @@ def test_slopes_are_those_of_polyfit(runs, tmp_path):
 def test_pixels_with_fewer_dates(runs):
     folder, _ = runs
     two = unmix.series([folder / f"site_{date}" for date in DATES[:2]], kind="abundance")
-    assert [row["pixels"] for row in two] == [21] * 3 and all(row["falling"] == row["rising"] == 0 for row in two)
+    assert [row["pixels"] for row in two] == [21] * 3 and all(row["falling"] is row["rising"] is None for row in two)
 
 
 def test_the_command(runs, tmp_path):

@@ -172,7 +172,9 @@ def test_means_are_those_of_plain_numpy(run, tmp_path):
             assert row["deviation"] == pytest.approx(np.sqrt((w * (a - mean) ** 2).sum() / w.sum()), abs=1e-4)
             assert row["nodata"] == pytest.approx(1 - w.sum() / shares.sum(), abs=1e-4)
             known = (sigma != -9999) | (w == 0)
-            near = [np.where(one < 2 * s, s / (2 * np.pi) ** 0.5, 0) for one, s in zip(values["abundance"], values["sigma"])]
+            near = [
+                np.where(one < 2 * s, s / (2 * np.pi) ** 0.5, 0) for one, s in zip(values["abundance"], values["sigma"])
+            ]
             added = (w * np.where(near[b] > 0, near[b], sum(near))).sum() / w.sum()
             expected = np.hypot(np.sqrt(((w * sigma) ** 2).sum()) / w.sum(), added) if known.all() else None
             assert row["sigma"] == (None if expected is None else pytest.approx(expected, rel=1e-3))
@@ -594,12 +596,18 @@ def test_sigma_of_a_mean_holds_the_bias_of_absent_materials(tmp_path, method, ca
     say_once.cache_clear()
     random, off, without = np.random.default_rng(7), [], []
     for _ in range(8):
-        E = 0.3 + 0.2 * np.sin(6 * np.linspace(0, 1, 40)[:, None] * random.uniform(0.4, 1.5, 4) + random.uniform(0, 6, 4))
+        E = 0.3 + 0.2 * np.sin(
+            6 * np.linspace(0, 1, 40)[:, None] * random.uniform(0.4, 1.5, 4) + random.uniform(0, 6, 4)
+        )
         A = np.zeros((24, 25, 4))
         A[..., :2] = random.dirichlet(np.ones(2), (24, 25))
-        scene = write_cube(tmp_path / "t.hdr", (A @ E.T + 0.01 * random.standard_normal((24, 25, 40))).astype(np.float32))
+        scene = write_cube(
+            tmp_path / "t.hdr", (A @ E.T + 0.01 * random.standard_normal((24, 25, 40))).astype(np.float32)
+        )
         library = write_csv(tmp_path / "e.csv", E)
-        unmix.run(scene, endmembers=library, method=method, uncertainty=True, device="cpu", overwrite=True, browse=False)
+        unmix.run(
+            scene, endmembers=library, method=method, uncertainty=True, device="cpu", overwrite=True, browse=False
+        )
         rows = unmix.zonal(tmp_path / "t")
         apart = [abs(row["mean"] - truth) for row, truth in zip(rows, A.mean(axis=(0, 1)))]
         off += [one / row["sigma"] for one, row in zip(apart, rows)]

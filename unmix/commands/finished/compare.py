@@ -18,7 +18,7 @@ from ...outputs.names import inputs_of, inputs_of_run
 from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page, side_for
 from ...pages.pictures import Canvas, MapView
 from ...pages.write import write_page
-from ...runs.files.finished import FinishedRun, stem_of_outputs
+from ...runs.files.finished import FinishedRun, repeat_warnings, stem_of_outputs
 from .array_maps import in_other_order, is_array
 from .blocks import blocks_of, both_of, plan_of
 from .change import SIGNIFICANT, ReadsPairs, beyond, deviation_of_pairs, format_of, pixels_outside, write_change
@@ -163,6 +163,12 @@ log = logging.getLogger("unmix")
 FORBIDDEN_COST = 1e6
 # The part of the RMSE, at most, that a map leaves in another order of pixels where that order is named.
 OTHER_ORDER = 0.8
+# The part of the RMSE of two dates that a mean difference has where they differ all over; the most pairs said.
+MOST_SHARED, MOST_SAID = 0.8, 3
+# How far from 1 the sum of shares may be, in the mean.
+ONE = 0.02
+# Degrees up to which two spectra are the same but for rounding.
+SAME_SPECTRA = 0.01
 # Values beyond these are likely no shares.
 LEAST_SHARE, LARGEST_SHARE = -1.0, 2.0
 
@@ -317,16 +323,20 @@ def compare(
     if None not in scenes and scenes[0] != scenes[1] and not is_averaged:
         is_placed = one.grid is not other.grid or (placed(one.cube) is not None and is_one_grid(one.cube, other.cube))
         same = "place" if is_placed else "line and sample"
-        log.warning(f"{other.path}: is of another scene than {one.path}; pixels of the same {same} are compared")
+        log.info(f"{other.path}: is of another scene than {one.path}; pixels of the same {same} are compared")
+    repeat_warnings(FinishedRun.of(side.path) for side in (one, other) if side.report)
     found, pairs = comparison(one, other)
-    if None not in scenes and scenes[0] != scenes[1] and found["averaged"] is None:
-        found["shift"] = shift = shift_between(one, other, pairs)
+    if None not in scenes and scenes[0] != scenes[1]:
+        warn_of_all(one, other, found["pairs"])
+        warn_of_spectra(one, other, found["pairs"])
+        found["shift"] = shift = None if found["averaged"] else shift_between(one, other, pairs)
         if shift is not None:
             log.warning(
-                f"{one.path}: is shifted against {other.path} by {shift[0]:.1f} lines and {shift[1]:.1f} samples; "
-                "edges pass for changes: register the scenes first"
+                f"{one.path}: is shifted against {other.path} by {shift[0] + 0.0:.1f} lines and {shift[1] + 0.0:.1f} "
+                "samples; edges pass for changes: register the scenes first"
             )
     warn_of_order(one, other, found["rmse"])
+    warn_of_sums(one, other, found["pairs"])
     for side, (low, high), per_cent in zip((one, other), found["values"].values(), ("100,1", "1,100")):
         warn_of_values(side, low, high, "100" if one.report or other.report else per_cent)
     if threshold is not None:
@@ -347,8 +357,10 @@ def both_sides(
     paths: tuple[Path, Path], kind: str | None, likely: Sequence[str | None], dataset: str | None
 ) -> tuple[Side, Side]:
     """Open both maps, arrays last: they may take the other's size; ``dataset`` is of b, or of a if b is a run's."""
-    names = [dataset if dataset and FinishedRun.of_source(path) is None else None for path in paths]
-    names[0] = None if names[1] else names[0]
+    takes = [not is_array(path) and FinishedRun.of_source(path) is None for path in paths] if dataset else [True]
+    if not any(takes) and any(map(is_array, paths)):
+        raise MethodError(f"`dataset` {dataset}: names a map in a file of several, which neither is")
+    names = [None, dataset] if takes[-1] else [dataset, None]
 
     def opened(k: int, size: tuple[int, int] | None) -> Side:
         return side_of(paths[k], kind, likely[k], names[k], size)
@@ -371,6 +383,39 @@ def warn_of_values(side: Side, low: float, high: float, per_cent: str) -> None:
         log.warning(
             f"{side.path}: values from {low:g} to {high:g} are taken for shares; "
             f"`nodata` {low:g} if that is fill, `scale` {per_cent} if per cent, `legend` if classes"
+        )
+
+
+def warn_of_all(one: Side, other: Side, rows: Sequence[dict[str, Any]]) -> None:
+    """Warn where two dates differ by nearly the same in all pixels, which places on the ground hardly do."""
+    all_over = [row for row in rows if abs(row["mean_difference"]) > MOST_SHARED * row["rmse"] > 0]
+    if all_over:
+        named = ", ".join(f"{row['a']} by {row['mean_difference']:+.3f}" for row in all_over[:MOST_SAID])
+        log.warning(
+            f"{one.path}, {other.path}: differ all over, {named}: by light, haze, season or calibration rather than by "
+            "place; compare with ground that did not change"
+        )
+
+
+def warn_of_sums(one: Side, other: Side, rows: Sequence[dict[str, Any]]) -> None:
+    """Warn where one map sums to one and the other does not, so that its values are no shares."""
+    sums = [sum(row[key] for row in rows) for key in ("mean_a", "mean_b")]
+    off = [abs(one - 1.0) for one in sums]
+    if min(off) < ONE < 5 * ONE < max(off):
+        log.warning(
+            f"{one.path}, {other.path}: sum to {sums[0]:.2g} and {sums[1]:.2g} in the mean, so that one is no shares: "
+            "run with `normalize` sum"
+        )
+
+
+def warn_of_spectra(one: Side, other: Side, rows: Sequence[dict[str, Any]]) -> None:
+    """Warn where each of two dates has endmembers of its own, whose difference is in the changes."""
+    angles = [row["angle"] for row in rows if row["angle"] is not None]
+    if angles and max(angles) > SAME_SPECTRA:
+        library = f"{stem_of_outputs(other.path)}_endmembers.csv"
+        log.warning(
+            f"{one.path}, {other.path}: have endmembers of their own, up to {max(angles):.1f}° apart, which passes for "
+            f"change: unmix both with `endmembers` {library}"
         )
 
 

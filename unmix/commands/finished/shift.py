@@ -11,6 +11,8 @@ from .sides import Side
 # in its standard errors; and the largest that is searched.
 LEAST_SIDE, LONGEST_SIDE = 16, 512
 LEAST_SHIFT, ERRORS, LARGEST_SHIFT = 0.3, 5.0, 16
+# The part of the median difference, at most, that is left where a shift explains it.
+LEAST_GAIN = 0.9
 # Steps of the search within a pixel.
 STEPS = 6
 # Condition above which edges run in one direction alone.
@@ -58,7 +60,9 @@ def shift_from(whole: tuple[int, int], a: np.ndarray, b: np.ndarray) -> tuple[fl
         left = np.square(off + slopes.T @ step).mean() * 9
         error = float(np.sqrt(left * np.linalg.inv(matrix).diagonal().max()))
     size = float(np.hypot(*shift))
-    is_clear = size > max(LEAST_SHIFT, ERRORS * error) and np.abs(shift - whole).max() < 2
+    left_of = [np.abs(one - np.median(one)) for one in ((a - b)[inner], (a - moved)[inner])]
+    is_better = np.median(left_of[1]) < LEAST_GAIN * np.median(left_of[0])  # which a change on the ground is not
+    is_clear = size > max(LEAST_SHIFT, ERRORS * error) and np.abs(shift - whole).max() < 2 and is_better
     return (float(shift[0]), float(shift[1])) if is_clear else None
 
 

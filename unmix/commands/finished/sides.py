@@ -26,7 +26,7 @@ from ...io import (
     refuse_elsewhere,
 )
 from ...io.formats.header import words
-from ...io.formats.matlab import open_matlab
+from ...io.formats.matlab import open_matlab, open_variables
 from ...io.formats.zarr import is_store
 from ...library import Endmembers, load
 from ...library.table import read_rows
@@ -371,7 +371,7 @@ def side_of(
             raise OutputError(f"{error}; nor is it a raster: {brief(why)}") if is_there else error from None
         beside = cube.path.with_name(cube.path.stem.removesuffix(MAP) + SPECTRA)
         spectra = load(beside) if beside.exists() else None
-        if is_matlab and spectra is None:
+        if is_matlab and spectra is None and has_tables_beside(path, cube.lines * cube.samples):
             with contextlib.suppress(LibraryError):  # benchmarks keep spectra and names beside abundances
                 own = load(path)
                 spectra = own if len(own.names) == cube.bands else None
@@ -382,6 +382,12 @@ def side_of(
         return side_of_run(
             path, run, kind or (likely if likely in OF_ONE_BAND or (likely and run.has(likely)) else None)
         )
+
+
+def has_tables_beside(path: Path, pixels: int) -> bool:
+    """Return whether a MATLAB file holds a table that is not of so many pixels, as spectra beside a map are."""
+    with contextlib.closing(open_variables(path)) as file:
+        return any(len(one) == 2 and min(one) > 1 and pixels not in one for one in file.shapes.values())
 
 
 def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:

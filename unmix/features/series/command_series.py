@@ -37,8 +37,12 @@ def command(runs: tuple[Path, ...], out: Path | None, as_json: bool, **settings:
 
     rows = series(runs, out=out, **settings)
     lines = [
-        f"{row['band']:20} {row['change']:+.4f} a year in {row['pixels']} pixels; {row['falling']} fall, "
-        f"{row['rising']} rise"
+        f"{row['band']:20} {row['change']:+.4f} a year in {row['pixels']} pixels; "
+        + (
+            "how many fall or rise is known from three dates on: unmix compare"
+            if row["rising"] is None
+            else f"{row['falling']} fall, {row['rising']} rise"
+        )
         for row in rows
     ]
     options.show(rows, as_json, lines + ([] if out is None else [str(out)]))

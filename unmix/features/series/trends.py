@@ -22,7 +22,7 @@ from ...pages.parts import lines as graph
 from ...pages.parts import table as grid
 from ...pages.pictures import own_or_ours
 from ...pages.write import write_page
-from ...runs.files.finished import FinishedRun, finished_runs
+from ...runs.files.finished import FinishedRun, finished_runs, repeat_warnings
 
 log = logging.getLogger("unmix")
 # Days of a year; fewest dates of a pixel that tell a standard error; the chance of a change that is none.
@@ -60,7 +60,8 @@ def series(
     -------
     list of dict
         For each ``band`` the mean ``change`` a year over the ``pixels`` that have one, None without any, and how many
-        of these are ``falling`` and ``rising`` by more than chance (Student's t with two dates less, 5 % of both); the
+        of these are ``falling`` and ``rising`` by more than chance (Student's t with two dates less, 5 % of both), None
+        of two dates; the
         ``dates``, and the ``means`` at
         each, over the ``pixels_of_means`` that have values at all of them or, without any, over those of each date.
 
@@ -75,6 +76,7 @@ def series(
     """
     given = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
     found = [FinishedRun.of(stem) for path in map(Path, given) for stem in finished_runs(path)]
+    repeat_warnings(found)
     form = None if out is None else format_of(Path(out))
     years = years_of(found)
     order = np.argsort(years, kind="stable")
@@ -136,7 +138,8 @@ class Rows:
         means, common = self.means()
         for total, counts, of_dates in zip(self.total.tolist(), self.counts.T.tolist(), means.T.tolist()):
             change = total / counts[0] if counts[0] else None
-            row = {"change": change} | dict(zip(("pixels", "falling", "rising"), counts))
+            beyond = counts[1:] if len(self.there[0]) >= FEWEST_FOR_ERRORS else (None, None)
+            row = {"change": change} | dict(zip(("pixels", "falling", "rising"), (counts[0], *beyond)))
             yield row | {"means": of_dates, "pixels_of_means": common}
 
     def means(self) -> tuple[np.ndarray, int]:

@@ -22,7 +22,7 @@ from ...io.polygons import ASKED, cells_by_centre, placed
 from ...methods import METHODS
 from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, titled, write_whole
 from ...problem import some_of
-from ...runs.files.finished import FinishedRun, finished_runs
+from ...runs.files.finished import FinishedRun, finished_runs, repeat_warnings
 from .failed import rows_of_failed
 
 log = logging.getLogger("unmix")
@@ -277,6 +277,7 @@ def zonal(
         with run.believing():
             rows += rows_of(run, kind, zones, centres)
         done.append(run)
+    repeat_warnings(done)
     say_of_other_pixels(rows)
     others = [] if zones is None else zones.others
     titles, rows = widened(rows, others) if wide else ([*COLUMNS, *others], rows)

@@ -132,6 +132,8 @@ def describe(
     if name not in file.shapes:
         raise CubeError(f"{path}: has no variable '{name}' of numbers; it has: {listed(file.shapes)}")
     stored = file.shapes[name]
+    if axes and len(stored) != 3:
+        raise MethodError(f"`dataset` {dataset}: {name} has no three axes, but the shape {stored}; name it alone")
     axes = axes or axes_of_variable(file, stored, wavelengths)
     shape = tuple(stored[axes.index(axis)] for axis in "yxb") if len(stored) == 3 else stored
     if len(shape) == 2:

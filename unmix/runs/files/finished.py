@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import CubeError, MethodError, OutputError
+from ...errors import CubeError, MethodError, OutputError, printable
 from ...io import (
     Bands,
     Cube,
@@ -55,6 +55,8 @@ from ...settings.maps import ORTHO
 from .journal import read_resume_state
 
 log = logging.getLogger("unmix")
+# Most warnings of finished runs that a command repeats.
+MOST_REPEATED = 5
 # A date in a scene's name.
 DATE = re.compile(r"(?<![0-9])((?:19|20)[0-9]{2})([-_]?)([01][0-9])\2([0-3][0-9])(?![0-9])")
 
@@ -375,6 +377,15 @@ def lines_done(journal: Path) -> str:
         return "all lines are done; the files get their names"
     lines = max(int(shape[0]) for shape in state.about["rasters"].values())
     return f"{state.lines} of {lines} lines are done"
+
+
+def repeat_warnings(runs: Iterable[FinishedRun]) -> None:
+    """Log what was said of finished runs when they were made: it is true of all that is made of their maps."""
+    said = dict.fromkeys(printable(str(one)) for run in runs for one in run.report.get("warnings") or ())
+    for sentence in [*said][:MOST_REPEATED]:
+        log.warning(sentence)
+    if len(said) > MOST_REPEATED:
+        log.warning(f"{len(said) - MOST_REPEATED} more warnings are in the records of these runs (`warnings`)")
 
 
 def without_run(scenes: Sequence[str], reports: Iterable[dict[str, Any]], since: float = 0.0) -> list[str]:
