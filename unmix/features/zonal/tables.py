@@ -443,7 +443,7 @@ def add_moments(
 def added_by_bounds(A: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     """Return by how much a ≥ 0 may bias abundances (N, bands) with deviations ``sigma``, in size, (N, bands)."""
     # The mean of the positive part of noise, where 0 is as likely; what others have more, the rest have less.
-    added = np.where((A < UNSURE * sigma) & (sigma != NODATA), sigma / np.sqrt(2 * np.pi), 0.0)
+    added = np.where((UNSURE * sigma > A) & (sigma != NODATA), sigma / np.sqrt(2 * np.pi), 0.0)
     return np.where(added > 0, added, added.sum(axis=1, keepdims=True))
 
 
