@@ -3,6 +3,7 @@
 import difflib
 import logging
 import tomllib
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +73,24 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> Recor
     made_by = "mesma" if options.get("method") == "mesma" else "run"
     if made_by != command:
         raise MethodError(f"{path}: is the record of unmix {made_by}")
+    library = Path(str(options.get("endmembers") or ""))
+    if not leads_elsewhere(str(library)) and library.is_file() and library.stat().st_mtime > ended(record) + 1:  # records end in whole seconds
+        copy = path.with_name(f"{path.name.removesuffix('run.json')}endmembers.csv")
+        log.warning(f"{path}: {library} was written after that run; the spectra that it used are in {copy.name}")
     for name in ("mask", "mask_out", "extract_mask", "noise"):
         if options.get(name) not in (None, "auto", "none") and "{" not in str(options[name]):
             log.warning(f"{path}: --{name.replace('_', '-')} is of that run's scene: {options[name]}")
     if command == "mesma":  # which has neither option
         options.pop("method"), options.pop("by", None)
     return options
+
+
+def ended(record: dict[str, Any]) -> float:
+    """Return when a run ended, s since 1970; infinite where its record does not tell."""
+    try:
+        return datetime.fromisoformat(record["ended"]).timestamp()
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return float("inf")
 
 
 def is_from_file(context: click.Context, name: str) -> bool:

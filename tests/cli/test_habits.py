@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -154,7 +155,10 @@ def test_a_record_finds_the_copy_of_its_library(tmp_path, scene, method, words):
     command(*again, "two", cwd=tmp_path, tells="gone.csv is gone; one/s_endmembers.csv has its spectra")
     _, err = command(*again, "three", "-e", "here.csv", cwd=tmp_path)
     one, two, three = (record(tmp_path / name)["digests"] for name in ("one", "two", "three"))
-    assert one == two == three and "is gone" not in err
+    assert one == two == three and "is gone" not in err and "was written after" not in err
+    shutil.copy(tmp_path / "here.csv", tmp_path / "gone.csv")
+    os.utime(tmp_path / "gone.csv", (2**32, 2**32))
+    command(*again, "four", cwd=tmp_path, tells="gone.csv was written after that run; the spectra that it used are in")
 
 
 def test_names_in_a_file_are_those_of_the_options(tmp_path, scene, monkeypatch):

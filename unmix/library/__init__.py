@@ -14,10 +14,12 @@ from .spectra import DELETED, SHADE, Endmembers, duplicates, select
 if TYPE_CHECKING:
     from .files import files_of, is_library, load, load_for, load_library, load_parts, prepared
     from .matching import match
+    from .table import of_frame
     from .to_bands import fit, resample
 else:
-    fit, resample, match = (
-        later(__package__, name) for name in ("to_bands:fit", "to_bands:resample", "matching:match")
+    fit, resample, match, of_frame = (
+        later(__package__, name)
+        for name in ("to_bands:fit", "to_bands:resample", "matching:match", "table:of_frame")
     )
     files_of, is_library, load, load_for, load_library, load_parts, prepared = (
         later(__package__, f"files:{name}")

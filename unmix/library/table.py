@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -268,3 +269,13 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def of_frame(library: Any) -> Any:
+    """Return the endmembers of a pandas DataFrame, a spectrum a column, with wavelengths as its index; others unchanged."""
+    if not (hasattr(library, "columns") and hasattr(library, "index")):
+        return library
+    path, index = Path("DataFrame"), np.asarray(library.index)
+    unit = unit_of_heading(str(library.index.name or ""))
+    waves = axis_in_library(index.astype(float), None, unit, path)[0] if index.dtype.kind in "iuf" else None
+    return make([str(name) for name in library.columns], np.asarray(library, float), waves, path)

@@ -10,7 +10,7 @@ from ..errors import MethodError
 from ..features.runs import asked, in_runs, own_maps
 from ..io.export import OutputFormat, require
 from ..io.remote import absolute
-from ..library import ClassSums, Endmembers, Normalization, load_for, table_of_classes
+from ..library import ClassSums, Endmembers, Normalization, load_for, of_frame, table_of_classes
 from ..methods import (
     LARGEST_THRESHOLD,
     OF_EXCHANGES,
@@ -239,6 +239,8 @@ class Options(RunSettings):
         chosen = ModelChoice(**{name: rest.pop(name) for name in of_models & set(rest)}) if of_models else None
         own = {name: value for name, value in words.items() if name in names}
         chosen = rest.pop("mesma", chosen)
+        if hasattr(own.get("endmembers"), "columns"):
+            own["endmembers"] = of_frame(own["endmembers"])
         return cls(**own, reading=ReadOptions(**rest), mesma=chosen)
 
     @property

@@ -142,7 +142,8 @@ def fill(
     if summary.solved == 0:
         outputs.journal.remove()  # there is nothing to resume
         partly = summary.partly_nodata
-        why = ", or by a mask: 0 in `mask`, all but 0 in `mask_out`; is it one of bits?"
+        has_mask = bool(options.reading.mask or options.reading.mask_out)
+        why = ", or by a mask: 0 in `mask`, all but 0 in `mask_out`; is it one of bits?" * has_mask
         if partly:
             why = f", {partly} for some bands alone: `bands` auto leaves out those that have no value anywhere"
         raise CubeError(f"{scene.path}: all {summary.masked + partly} pixels are masked as nodata{why}")

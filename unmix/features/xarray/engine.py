@@ -22,8 +22,8 @@ import unmix
 from ...arrays.pixels import solve
 from ...errors import CubeError, MethodError
 from ...io import Bands, Cube, Scene, as_stored, band_names, bytes_per_line, cut, read_blocks
-from ...io.formats.header import centres_of, geotransform
-from ...library import Endmembers, load_for
+from ...io.formats.header import axis_in_nanometres, centres_of, geotransform
+from ...library import Endmembers, load_for, of_frame
 from ...methods import WITHOUT_METHOD, normalization_without_method
 from ...runs.files.finished import FinishedRun
 from ...scene import SCALE_PIXELS, ReadOptions, open_scene, ratio_of_sizes
@@ -236,13 +236,14 @@ class Unmixing:
         return values.where(~values.isin(lost)) if lost else values
 
     def library(self, library: str | os.PathLike[str] | Endmembers, **how: Any) -> Endmembers:
-        """Return a library's spectra at the dataset's bands, by its coordinates ``wavelength`` and ``fwhm`` (nm).
+        """Return a library's spectra at the dataset's bands, by its coordinates ``wavelength``, or ``band``, and ``fwhm``.
 
         Parameters
         ----------
-        library : path-like or Endmembers
-            A file or folder of any kind that `unmix.run` takes, or what `unmix.load_library` and `unmix.extract`
-            return.
+        library : path-like, Endmembers or DataFrame
+            A file or folder of any kind that `unmix.run` takes, what `unmix.load_library` and `unmix.extract`
+            return, or a spectrum a column with wavelengths as its index. Units are as the coordinates' attribute
+            ``units`` has them, else by size, nm or µm.
         **how
             As for `unmix.run`: ``classes``, ``scale``, ``select``, ``complete``, ``across_gaps``.
 
@@ -253,17 +254,21 @@ class Unmixing:
         LibraryError
             Where the library cannot be read, or does not cover the bands.
         """
-        L = self.values.sizes["band"]
-        axis, known = dict[str, Any](), self.dataset.coords
-        own = known["band"].attrs.get("units", "") if "band" in known else ""  # as where wavelengths name the bands
-        names = {"wavelength": "band"} if "wavelength" not in known and own in ("nm", "nanometers", "nanometer") else {}
-        for name in ("wavelength", "fwhm"):
-            if (given := names.get(name, name)) in known:
-                axis[name] = np.asarray(known[given].values, float)
-                if axis[name].shape != (L,):
-                    raise CubeError(f"the dataset's {name} has shape {axis[name].shape}, but there are {L} bands")
+        L, known, problems = self.values.sizes["band"], self.dataset.coords, list[str]()
+        numbers = "band" in known and known["band"].dtype.kind in "iuf"
+        # Where there is no other axis, wavelengths may name the bands; numbers that only count are left out below.
+        names = ["band" if "wavelength" not in known and numbers else "wavelength", "fwhm"]
+        axis = [np.asarray(known[name].values, float) if name in known else None for name in names]
+        for name, each in zip(names, axis):
+            if each is not None and each.shape != (L,):
+                raise CubeError(f"the dataset's {name} has shape {each.shape}, but there are {L} bands")
+        units = str(known[names[0]].attrs.get("units", "")) if names[0] in known else ""
+        source = Path(str(self.dataset.attrs.get("source", "dataset")))
+        waves, fwhm = axis_in_nanometres(axis[0], axis[1], units, source, problems)
+        for problem in problems if names[0] == "wavelength" or waves is not None else ():
+            log.warning(problem)
         cube = Cube(
-            Path(str(self.dataset.attrs.get("source", "dataset"))),
+            source,
             "dataset",
             "xarray",
             1,
@@ -271,14 +276,14 @@ class Unmixing:
             L,
             np.dtype(np.float64),
             "bip",
-            wavelengths=axis.get("wavelength"),
-            fwhm=axis.get("fwhm"),
+            wavelengths=waves,
+            fwhm=fwhm,
         )
-        return load_for(library, Scene(cube, Bands.of(np.arange(L)), None), **how)
+        return load_for(of_frame(library), Scene(cube, Bands.of(np.arange(L)), None), **how)
 
     def endmembers_of(self, E: Any) -> tuple[np.ndarray, Sequence[str], tuple[str, ...] | None]:
         """Return endmembers (L, p), names and classes of an array, or of a library with its scale checked."""
-        if isinstance(E, str | os.PathLike | Endmembers):
+        if isinstance(E := of_frame(E), str | os.PathLike | Endmembers):
             found = self.library(E)
             self.check_scale(found)
             return found.matrix, found.names, found.classes
@@ -307,7 +312,7 @@ class Unmixing:
 
         Parameters
         ----------
-        E : array-like of shape (L, p), path-like or Endmembers
+        E : array-like of shape (L, p), path-like, Endmembers or DataFrame
             Endmembers, one per column, at the dataset's bands and in its unit; or a library, see `library`.
         names : sequence of str, optional
             Names of the endmembers; default is those of the library, or 1 to p.
@@ -353,7 +358,7 @@ class Unmixing:
 
         Parameters
         ----------
-        E : array-like of shape (L, p), path-like or Endmembers
+        E : array-like of shape (L, p), path-like, Endmembers or DataFrame
             Spectra, one per column, at the dataset's bands and in its unit; or a library, see `library`.
         classes : sequence of str, optional
             The class of each spectrum: ranges are those of the sums by class then. Default is those of the library, if
