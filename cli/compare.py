@@ -61,7 +61,7 @@ from . import options
 )
 @options.option(
     "dataset",
-    help="The map in an HDF5, Zarr or MATLAB file that no run wrote (B, or A if a run wrote B), and the order of its axes.",
+    help="The map in an HDF5, Zarr or MATLAB file that no run wrote (B, else A), and the order of its axes.",
 )
 @options.value(
     "-o --out",
@@ -86,9 +86,10 @@ def command(
     and where.
 
     A and B are stems of runs' outputs (maps/cube), one of these, rasters of abundances (x_truth_abundance.hdr, with
-    the spectra in x_truth_endmembers.csv), or arrays (mine.npy, mine.h5:/NAME). Endmembers are matched by their
-    spectral angles; differences are A - B, of the pixels that both have. R² is one less the squared errors over the
-    variance of B; slope is by how much A grows with B. The agreement with a truth is good from an SRE (the energy of
+    the spectra in x_truth_endmembers.csv), or arrays (mine.npy, mine.h5:/NAME, mine.mat); the
+    pixels of tables, (pixels, p) or (p, pixels), go line by line in .npy, column by column in .mat. Endmembers are
+    matched by their spectral angles; differences are A - B, of the pixels that both have. R² is one less the squared
+    errors over the variance of B; slope is by how much A grows with B. The agreement with a truth is good from an SRE (the energy of
     B over the errors' energy) of 10 dB on, fair from 3, and less where an R² is below 0.5 or a map of B has no
     partner. If A has ranges (--ranges), it says how many of B's values are inside; if A or B has deviations
     (--uncertainty), how many pixels differ by at most one (68 % of noise alone) and by more than 1.96 (5 %): a map of

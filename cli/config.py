@@ -74,7 +74,8 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> Recor
     if made_by != command:
         raise MethodError(f"{path}: is the record of unmix {made_by}")
     library = Path(str(options.get("endmembers") or ""))
-    if not leads_elsewhere(str(library)) and library.is_file() and library.stat().st_mtime > ended(record) + 1:  # records end in whole seconds
+    is_here = not leads_elsewhere(str(library)) and library.is_file()
+    if is_here and library.stat().st_mtime > ended(record) + 1:  # records end in whole seconds
         copy = path.with_name(f"{path.name.removesuffix('run.json')}endmembers.csv")
         log.warning(f"{path}: {library} was written after that run; the spectra that it used are in {copy.name}")
     for name in ("mask", "mask_out", "extract_mask", "noise"):

@@ -22,7 +22,7 @@ from .outcomes import scenes_that_failed
 @options.as_json
 def command(maps: tuple[Path, ...], failed: Path | None, as_json: bool) -> int:
     """Show which runs are done, and how well they fit, running (and where), interrupted (and at which line), or
-    damaged.
+    damaged: without a file, or of another size (unmix verify reads them).
 
     MAPS is a folder, with all below it, the stem of a run's outputs (maps/cube), or one of them. Exit code 0 means that
     all are done, with every pixel of an exact solver certified, and that no scene of --failed is named.

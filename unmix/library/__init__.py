@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from .to_bands import fit, resample
 else:
     fit, resample, match, of_frame = (
-        later(__package__, name)
-        for name in ("to_bands:fit", "to_bands:resample", "matching:match", "table:of_frame")
+        later(__package__, name) for name in ("to_bands:fit", "to_bands:resample", "matching:match", "table:of_frame")
     )
     files_of, is_library, load, load_for, load_library, load_parts, prepared = (
         later(__package__, f"files:{name}")

@@ -77,8 +77,8 @@ def verdict(report: dict[str, Any]) -> str:
         "Certainty": text(
             "; ".join(report[name]["said"] for name in ("uncertainty", "ranges") if "said" in (report.get(name) or {}))
         )
-        or "not estimated: <code>--uncertainty</code> estimates it",
-        "Ground": "not compared: <code>unmix compare</code> and <code>unmix validate</code> do it",
+        or "not estimated: <code>uncertainty</code> estimates it",
+        "Ground": "not compared: <code>unmix compare</code> and <code>validate</code> do it",
     }
     rows = "".join(f"<dt>{question}</dt><dd>{answer}.</dd>" for question, answer in said.items())
     proof = "".join(f'<p class="quiet small">{one}</p>' for one in proof_in_words(report, pixels))

@@ -4,7 +4,6 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page, side_for
 from ...pages.pictures import Canvas, MapView
 from ...pages.write import write_page
 from ...runs.files.finished import FinishedRun, repeat_warnings, stem_of_outputs
-from .array_maps import in_other_order, is_array
+from .array_maps import is_array
 from .blocks import blocks_of, both_of, plan_of
+from .cautions import warn_of_dates, warn_of_maps
 from .change import SIGNIFICANT, ReadsPairs, beyond, deviation_of_pairs, format_of, pixels_outside, write_change
 from .grids import is_one_grid, placed
 from .shift import shift_between
@@ -161,16 +161,6 @@ log = logging.getLogger("unmix")
 
 # Cost of a forbidden pair in the assignment: more than any sum of angles.
 FORBIDDEN_COST = 1e6
-# The part of the RMSE, at most, that a map leaves in another order of pixels where that order is named.
-OTHER_ORDER = 0.8
-# The part of the RMSE of two dates that a mean difference has where they differ all over; the most pairs said.
-MOST_SHARED, MOST_SAID = 0.8, 3
-# How far from 1 the sum of shares may be, in the mean.
-ONE = 0.02
-# Degrees up to which two spectra are the same but for rounding.
-SAME_SPECTRA = 0.01
-# Values beyond these are likely no shares.
-LEAST_SHARE, LARGEST_SHARE = -1.0, 2.0
 
 
 def compare(
@@ -327,18 +317,14 @@ def compare(
     repeat_warnings(FinishedRun.of(side.path) for side in (one, other) if side.report)
     found, pairs = comparison(one, other)
     if None not in scenes and scenes[0] != scenes[1]:
-        warn_of_all(one, other, found["pairs"])
-        warn_of_spectra(one, other, found["pairs"])
+        warn_of_dates(one, other, found["pairs"])
         found["shift"] = shift = None if found["averaged"] else shift_between(one, other, pairs)
         if shift is not None:
             log.warning(
                 f"{one.path}: is shifted against {other.path} by {shift[0] + 0.0:.1f} lines and {shift[1] + 0.0:.1f} "
                 "samples; edges pass for changes: register the scenes first"
             )
-    warn_of_order(one, other, found["rmse"])
-    warn_of_sums(one, other, found["pairs"])
-    for side, (low, high), per_cent in zip((one, other), found["values"].values(), ("100,1", "1,100")):
-        warn_of_values(side, low, high, "100" if one.report or other.report else per_cent)
+    warn_of_maps(one, other, found, lambda a, b: float(comparison(a, b)[0]["rmse"]))
     if threshold is not None:
         for row, counts in zip(found["pairs"], beyond(one, other, pairs, threshold)):
             row |= counts
@@ -375,62 +361,6 @@ def both_sides(
         found = opened(first, None)
     sides = {first: found, last: opened(last, (found.cube.lines, found.cube.samples))}
     return sides[0], sides[1]
-
-
-def warn_of_values(side: Side, low: float, high: float, per_cent: str) -> None:
-    """Warn of a raster whose values cannot be shares: undeclared fill values, per cent, or classes."""
-    if not side.report and (low < LEAST_SHARE or high > LARGEST_SHARE):
-        log.warning(
-            f"{side.path}: values from {low:g} to {high:g} are taken for shares; "
-            f"`nodata` {low:g} if that is fill, `scale` {per_cent} if per cent, `legend` if classes"
-        )
-
-
-def warn_of_all(one: Side, other: Side, rows: Sequence[dict[str, Any]]) -> None:
-    """Warn where two dates differ by nearly the same in all pixels, which places on the ground hardly do."""
-    all_over = [row for row in rows if abs(row["mean_difference"]) > MOST_SHARED * row["rmse"] > 0]
-    if all_over:
-        named = ", ".join(f"{row['a']} by {row['mean_difference']:+.3f}" for row in all_over[:MOST_SAID])
-        log.warning(
-            f"{one.path}, {other.path}: differ all over, {named}: by light, haze, season or calibration rather than by "
-            "place; compare with ground that did not change"
-        )
-
-
-def warn_of_sums(one: Side, other: Side, rows: Sequence[dict[str, Any]]) -> None:
-    """Warn where one map sums to one and the other does not, so that its values are no shares."""
-    sums = [sum(row[key] for row in rows) for key in ("mean_a", "mean_b")]
-    off = [abs(one - 1.0) for one in sums]
-    if min(off) < ONE < 5 * ONE < max(off):
-        log.warning(
-            f"{one.path}, {other.path}: sum to {sums[0]:.2g} and {sums[1]:.2g} in the mean, so that one is no shares: "
-            "run with `normalize` sum"
-        )
-
-
-def warn_of_spectra(one: Side, other: Side, rows: Sequence[dict[str, Any]]) -> None:
-    """Warn where each of two dates has endmembers of its own, whose difference is in the changes."""
-    angles = [row["angle"] for row in rows if row["angle"] is not None]
-    if angles and max(angles) > SAME_SPECTRA:
-        library = f"{stem_of_outputs(other.path)}_endmembers.csv"
-        log.warning(
-            f"{one.path}, {other.path}: have endmembers of their own, up to {max(angles):.1f}° apart, which passes for "
-            f"change: unmix both with `endmembers` {library}"
-        )
-
-
-def warn_of_order(one: Side, other: Side, rmse: float) -> None:
-    """Warn of an array that fits the other map better with its pixels in the other order."""
-    for k, side in enumerate((one, other)):
-        turned = in_other_order(side.cube) if side.grid is None else None
-        sides = [one, other]
-        sides[k] = side if turned is None else replace(side, cube=turned)
-        better = rmse if turned is None else comparison(*sides)[0]["rmse"]
-        if better < OTHER_ORDER * rmse:
-            log.warning(
-                f"{side.path}: RMSE {rmse:.3g}, but {better:.3g} with lines and samples exchanged: save its pixels in "
-                "the other order (NumPy's is line by line, MATLAB's column by column)"
-            )
 
 
 def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, int]]]:

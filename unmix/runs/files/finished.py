@@ -385,7 +385,7 @@ def repeat_warnings(runs: Iterable[FinishedRun]) -> None:
     for sentence in [*said][:MOST_REPEATED]:
         log.warning(sentence)
     if len(said) > MOST_REPEATED:
-        log.warning(f"{len(said) - MOST_REPEATED} more warnings are in the records of these runs (`warnings`)")
+        log.warning(f"{len(said) - MOST_REPEATED} more warnings are in the records of these runs")
 
 
 def without_run(scenes: Sequence[str], reports: Iterable[dict[str, Any]], since: float = 0.0) -> list[str]:
