@@ -14,7 +14,7 @@ ROOMS = {
     "io": 5566,
     "endmembers": 3511,
     "runs and outputs": 3347,
-    "commands and cli": 4213,
+    "commands and cli": 4220,
     "arrays": 1601,
     "library": 1459,
     "compiled": 1076,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 196,
     "core": 1081,
 }
-TESTS = 29_594
+TESTS = 29_599
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

@@ -369,3 +369,11 @@ def test_noisy_bands_are_named(tmp_path):
         assert [text.partition(";")[0] for text in said] == (
             ["3 bands in use have over 5 times the noise of the median: 6,21-22"] if loud else []
         )
+
+
+@pytest.mark.parametrize(("dark", "scale", "said"), [(200, None, True), (0, None, False), (200, 4096.0, False)])
+def test_a_dark_level_of_counts_is_named(tmp_path, dark, scale, said):
+    counts = np.random.default_rng(3).dirichlet(np.full(3, 0.3), (30, 20)) @ (E * (E > 0.2)).T * 3000 + dark
+    path = write_cube(tmp_path / "c.hdr", counts.astype(np.uint16))
+    found = unmix.check(path, **({} if scale is None else {"scale": scale}))
+    assert any("dark level" in one["message"] for one in found["findings"]) == said

@@ -44,6 +44,8 @@ from .findings import Findings, check_axis, check_bands, check_noise, check_samp
 
 # Share of the bands, or of the pixels, from which on the endmembers are too many.
 CROWDED_SHARE = 0.8
+# The least part of the median that is named as a dark level.
+LEAST_DARK = 0.02
 # Fewest and most pixels whose search is timed, the latter unless fewer already take this many seconds.
 FEW_PIXELS, MANY_PIXELS, ENOUGH_SECONDS = 256, 16384, 0.25
 
@@ -147,8 +149,21 @@ def check(
             tell(look, parts, planned.endmembers, findings)
     elif endmembers is None:
         findings.info("endmembers", "extracted from the scene: their count and condition are only known in the run")
+        check_floor(sample.Y, findings)
     estimate_cost(library, parse_size(str(memory)), findings)
     return {**findings.facts, "sound": not findings.has_error, "findings": findings.found}
+
+
+def check_floor(Y: np.ndarray, findings: Findings) -> None:
+    """Say of counts (N, L), which a run without a library cannot compare, that a dark level may be in them."""
+    scene = findings.scene
+    floor = float(np.percentile(Y, 1, axis=0).min()) if len(Y) else 0.0
+    if scene.cube.dtype.kind in "iu" and np.all(scene.bands.gain == 1) and floor > LEAST_DARK * float(np.median(Y)):
+        findings.info(
+            "scale",
+            f"whole numbers without a scale factor, hardly any below {floor:g}: a dark level in counts makes endmembers "
+            "wrong; take it off first",
+        )
 
 
 def check_library(path: Path, asked: dict[str, Any], findings: Findings) -> Endmembers | None:
