@@ -98,7 +98,7 @@ def test_what_else_there_may_be(tmp_path, caplog):
     both = [(slice(0, 4), -9999), (slice(8, 16), -50)]
     text = said(scene_of(tmp_path, both, "int16"))
     assert "27 % of the 600 pixels looked at hold -50, 13 % hold -9999 in every band" in text
-    assert text.endswith("`nodata` -50 leaves them out, `mask` the others")
+    assert text.endswith("`nodata` -50 leaves them out, and pixels with it in single bands, `mask` the others")
     cube = scene_of(tmp_path, both, "int16", data_ignore_value=-9999)
     assert "value -9999 is in use too, so set these pixels to it, or leave them out with `mask`" in said(cube)
     cube = scene_of(tmp_path, both, "int16", data_ignore_value=-8888)
@@ -107,7 +107,7 @@ def test_what_else_there_may_be(tmp_path, caplog):
     assert said(cube, lines="16:30") == "" and "50 %" in said(cube, lines="8:24")
     assert "`nodata` -50" in said(cube, tie="450-800")
     write_cube(tmp_path / "m.hdr", np.arange(600, dtype=np.uint8).reshape(30, 20, 1) % 2)
-    assert said(cube, mask=str(tmp_path / "m.hdr")).endswith("`nodata` -50 leaves them out")
+    assert said(cube, mask=str(tmp_path / "m.hdr")).endswith("`nodata` -50 leaves them out, and pixels with it in single bands")
 
 
 def test_it_is_silent_where_nothing_is_wrong(tmp_path):

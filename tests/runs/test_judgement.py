@@ -311,3 +311,14 @@ def test_what_has_both_signs():
 )
 def test_shares(share, said):
     assert in_percent(share) == said
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.0, False), (0.01, False), (0.1, True)])
+def test_pixels_that_miss_single_bands_are_said(tmp_path, share, said):
+    random = np.random.default_rng(6)
+    Y = random.dirichlet(np.ones(3), (20, 20)) @ spectra(NARROW).T + 0.5
+    dark = random.permutation(400)[: int(400 * share)]
+    Y.reshape(400, -1)[dark, 7] = 0
+    path, library = write_cube(tmp_path / "s.hdr", Y), write_csv(tmp_path / "e.csv", spectra(NARROW) + 0.5)
+    report = unmix.run(path, endmembers=library, nodata=0.0, device="cpu", browse=False)
+    assert any("miss a band in use" in one for one in report["warnings"]) == said

@@ -83,9 +83,8 @@ def check_bands(seen: Survey, findings: Findings) -> None:
         if len(bands) == len(seen.index) and fault == "constant":
             text += "; all pixels looked at are equal, so there is nothing to unmix"
         else:
-            text += "; `bands` auto leaves such bands out"
-        is_dead = fault == "dead"
-        findings.add("error" if is_dead else "warning", "bands", text + ": every pixel would be masked" * is_dead)
+            text += ", so that every pixel would be masked" * (fault == "dead") + "; `bands` auto leaves such bands out"
+        findings.add("error" if fault == "dead" else "warning", "bands", text)
 
 
 def check_noise(Y: np.ndarray, findings: Findings) -> None:

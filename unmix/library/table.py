@@ -214,7 +214,9 @@ def read_rows(path: Path, raw: bytes) -> list[Row]:
     """Return the rows of a CSV table that are not empty; `LibraryError` where it is none."""
     text = decoded(raw)
     if "\0" in text:
-        raise LibraryError(f"{path}: is not a CSV table, but binary")
+        raise LibraryError(
+            f"{path}: is not a CSV table, but binary (of points: ogr2ogr -f CSV t.csv {path.name} -lco GEOMETRY=AS_XY)"
+        )
     return table_rows(without_comments(text), path, LibraryError)
 
 

@@ -97,7 +97,9 @@ class ConstantPixels:
                 "with `mask`"
             )
         else:
-            advice = f"`nodata` {values[0]} leaves them out" + (", `mask` the others" if len(found) > 1 else "")
+            advice = f"`nodata` {values[0]} leaves them out, and pixels with it in single bands" + (
+                ", `mask` the others" if len(found) > 1 else ""
+            )
         return f"{shares} {UNDECLARED}; {advice}"
 
     def as_typed(self, value: float) -> str:

@@ -42,6 +42,8 @@ CLEARLY_LESS = 0.75
 SUSPECT = 0.05
 
 
+# The share of the pixels with values that are masked for single bands, above which it is said.
+MANY_PARTLY = 0.02
 # The ratio of bright to dark pixels' sums of unconstrained abundances from which on brightness varies; the least
 # by which their median is off one where most pixels are darker, or brighter, than the library; and how much of that the
 # misfit may be, since of spectra that are missing the sum is not one.
@@ -211,6 +213,17 @@ def say_mask(seen: Seen) -> Iterator[str]:
         yield f"{in_percent(masked)} of the pixels are masked; `{other}` if the values of `{given}` mark what to {what}"
 
 
+def say_partly(seen: Seen) -> Iterator[str]:
+    """Say that pixels are masked for single bands without a value, such as dark water where 0 is no data."""
+    partly = seen.summary.partly_nodata
+    share = partly / (partly + seen.summary.solved)
+    if share > MANY_PARTLY:
+        yield (
+            f"{in_percent(share)} of the pixels with values are masked, since they miss a band in use, which `check` "
+            "names: is `nodata` right?"
+        )
+
+
 def say_misfit(seen: Seen) -> Iterator[str]:
     """Say how badly the scene, or a part of it, is fitted, and why."""
     if seen.both_signs:
@@ -333,6 +346,7 @@ def say_fit_alone(seen: Seen) -> Iterator[str]:
 SENTENCES: tuple[Callable[[Seen], Iterator[str]], ...] = (
     say_both_signs,
     say_mask,
+    say_partly,
     say_misfit,
     say_far,
     say_single_bands,

@@ -53,9 +53,9 @@ class Misfit(NamedTuple):
         """Return that ``results``, by white noise, are too small where there is more, or bands are correlated."""
         # As if the correlation falls with the distance of bands; a smooth spectrum sums up all of it.
         factor = ((1 + self.correlation) / max(1 - self.correlation, 1e-3)) ** 0.5
+        much = f"{self.over_noise:.2g} times" if self.over_noise > EXPLAINED else f"in {in_percent(self.above)} above"
         more = [
-            f"the misfit is above the noise (median {self.over_noise:.2g} times it): {results}, which are by noise alone, "
-            "hold fewer truths than they say"
+            f"the misfit is {much} the noise: {results}, which are by noise alone, hold fewer truths than they say"
         ] * (not self.is_noise)
         return more + [
             f"residuals of neighbouring bands are correlated ({self.correlation:.2f}): {results}, which assume that they "
