@@ -76,3 +76,48 @@ def test_noise_that_bands_share_is_said_of_deviations(tmp_path, wide, said, capl
     how = {"endmembers": write_csv(tmp_path / "e.csv", E), "out_dir": tmp_path / "o", "device": "cpu"}
     unmix.run(write_cube(tmp_path / "s.hdr", Y.astype(np.float32)), method="fcls", uncertainty=True, **how)
     assert ("neighbouring bands are correlated (" in caplog.text) == said
+
+
+@pytest.mark.parametrize(("shape", "said"), [("even", False), ("roll-off", True), ("counts", True)])
+def test_noise_that_differs_between_bands_is_said_of_deviations(tmp_path, shape, said, caplog):
+    """Deviations take noise for even where `noise` is not given, and held a quarter of the truths of counts."""
+    random = np.random.default_rng(5)
+    E = np.full((60, 3), 0.02)
+    E[8:12, 0] = E[24:28, 1] = E[50:54, 2] = 1.0
+    A = random.dirichlet(np.full(3, 3.0), (30, 30))
+    clean = A @ E.T
+    noise = {"even": 0.01, "roll-off": np.where(np.arange(60) > 49, 0.1, 0.01), "counts": np.sqrt(clean / 1000)}[shape]
+    Y = clean + noise * random.standard_normal(clean.shape)
+    scene, library = write_cube(tmp_path / "s.hdr", Y.astype(np.float32)), write_csv(tmp_path / "e.csv", E)
+    how = {"endmembers": library, "method": "nnls", "uncertainty": True, "device": "cpu"}
+    unmix.run(scene, **how, out_dir=tmp_path / "o")
+    assert ("noise differs between bands" in caplog.text) == said
+    caplog.clear()
+    by_band = np.broadcast_to(noise, clean.shape).mean(axis=(0, 1))
+    (tmp_path / "n.txt").write_text("\n".join(map(str, by_band)))
+    unmix.run(scene, **how, noise=str(tmp_path / "n.txt"), out_dir=tmp_path / "p")
+    assert "noise differs between bands" not in caplog.text
+
+
+def test_lines_that_repeat_tell_no_noise(tmp_path):
+    """A scene made of copies of one: sampled lines are the same, and differ by nothing."""
+    random = np.random.default_rng(6)
+    E = random.random((30, 3)) + 0.2
+    Y = random.dirichlet(np.ones(3), (8, 40)) @ E.T + 0.01 * random.standard_normal((8, 40, 30))
+    scene = write_cube(tmp_path / "s.hdr", np.tile(Y, (200, 1, 1)).astype(np.float32))
+    library = write_csv(tmp_path / "e.csv", E)
+    report = unmix.run(scene, endmembers=library, method="fcls", device="cpu", browse=False)
+    assert report.get("misfit_over_noise") is None or report["misfit_over_noise"]["over_noise"] < 2
+
+
+def test_misfits_are_beside_noise_with_a_background_too(tmp_path):
+    random = np.random.default_rng(7)
+    E = random.random((30, 3)) * 50 + 10
+    A = random.dirichlet(np.ones(3), (30, 30))
+    scene = write_cube(tmp_path / "s.hdr", random.poisson(A @ E.T + 0.5).astype(np.float32))
+    library = write_csv(tmp_path / "e.csv", E)
+    (tmp_path / "b.txt").write_text("\n".join(["0.5"] * 30))
+    how = {"endmembers": library, "method": "nnls", "likelihood": "poisson", "background": str(tmp_path / "b.txt")}
+    report = unmix.run(scene, **how, device="cpu", browse=False)
+    assert 0.9 < report["misfit_over_noise"]["over_noise"] < 1.15
+    assert not any("endmember may be missing" in one for one in report["warnings"])

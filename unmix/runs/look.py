@@ -125,6 +125,12 @@ class Look:
         squares = np.square(residuals).sum(axis=1) / max(1, L - p)
         noise = np.sqrt(np.percentile(squares, NOISE_PERCENTILE)) / lengths
         misfit = misfit_beside_noise(residuals, p, (sample.lines, sample.samples), rmse, lengths)
+        if misfit is not None:
+            ordinary = squares <= np.percentile(squares, 90)  # some pixels miss an endmember
+            of_bands = np.square(residuals[ordinary]).mean(axis=0)
+            weights = np.square(inverse)
+            white = weights.sum(axis=1) * max(float(of_bands.mean()), 1e-300)
+            misfit = misfit._replace(uneven=float(np.sqrt((weights @ of_bands / white).max())))
         adds = inverse.T @ (1.0 / sizes[there])  # a spectrum of the pixel times this is the sum of its abundances
         low, early, median, late, high = np.percentile((pixels @ adds) * lengths, (5, 25, 50, 75, 95)).tolist()
         # Of few bands beyond the endmembers, the least residuals are far below the noise (Wilson and Hilferty 1931).

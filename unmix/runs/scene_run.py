@@ -345,6 +345,10 @@ class SceneRun:
         rmse = None
         if not problem.steps:  # else RMSE and spectra are of different units
             rmse = self.outputs.rasters["rmse"].stored()[sample.lines, 0, sample.samples].astype(np.float64)
+        elif not problem.constraint.has_shade:  # of the spectra as they are searched
+            from ..arrays.pixels import solve
+
+            rmse = solve(sample.Y, E, method=problem.method.name).rmse
         look = Look.at(sample, E, rmse)
         if (
             not self.options.of_whole_scene and not both_signs
@@ -404,7 +408,7 @@ class SceneRun:
         }
         lacks, warnings = judge_noise(problem, maps, words, summary.solved)
         if (by_noise := " and ".join(filter(None, words.values()))) and look is not None and look.misfit is not None:
-            warnings = [*warnings, *look.misfit.said_of_results(by_noise)]
+            warnings = [*warnings, *look.misfit.said_of_results(by_noise, options.noise == "auto")]
         said = [(logging.WARNING, sentence) for sentence in warnings]
         for part in self.parts.values():
             entry, own = part.judge(problem, maps, lacks, said, summary)

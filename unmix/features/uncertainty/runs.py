@@ -21,8 +21,9 @@ class UncertaintySettings:
         before="noise",
         is_first=True,
         noise="of pixels",
-        excludes=dict.fromkeys(("likelihood", "tv", "laplacian"), "")
+        excludes=dict.fromkeys(("tv", "laplacian"), "")
         | {
+            "likelihood": "whose noise is of counts: leave it out, and give `noise` with the roots of the counts",
             "mesma": "whose error is that of the choice: use `average`",
             "l1": "whose abundances are too small, which deviations cannot tell",
             **dict.fromkeys(("albedo", "free"), "which changes the noise of bands"),

@@ -10,7 +10,7 @@ from unmix_cli.outcomes import scenes_that_failed
 # The most rows that are shown where no table is written; their columns, and the columns of a wide table beside its
 # bands.
 MOST_ROWS = 60
-LONG = ("run", "time", "cloud_cover", "zone", "band", "mean", "deviation", "pixels", "hectares", "rmse", "reason")
+LONG = ("run", "time", "cloud_cover", "zone", "band", "mean", "sigma", "pixels", "hectares", "nodata", "rmse", "reason")
 WIDE = ("run", "time", "cloud_cover", "zone", "pixels", "rmse")
 HIDDEN = ("map", "share_of", "area_m2", "nodata", "outside")
 

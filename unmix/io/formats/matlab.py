@@ -195,8 +195,12 @@ def find_cube(path: Path, shapes: Shapes, size: tuple[int, int] | None) -> str:
             largest = max(np.prod(shapes[name]) for name in candidates)
             candidates = [name for name in candidates if np.prod(shapes[name]) == largest]
     if len(candidates) != 1:
-        reason = "more than one variable could be the cube" if candidates else "no variable is a cube"
-        raise CubeError(f"{path}: {reason}; name it with `dataset`: {listed(shapes)}")
+        if not candidates and not any(len(shape) == 3 for shape in shapes.values()):
+            raise CubeError(
+                f"{path}: no variable has three axes, nor two beside {ROWS} and {COLUMNS} ({listed(shapes)}); save a "
+                "structure's numbers as variables"
+            )
+        raise CubeError(f"{path}: more than one variable could be the cube; name it with `dataset`: {listed(shapes)}")
     return candidates[0]
 
 
@@ -212,7 +216,8 @@ def shape_of_pixels(
     """Return (lines, samples, bands) of a variable (bands, pixels) or (pixels, bands), pixels column by column."""
     if size is None and not {ROWS, COLUMNS} <= set(file.shapes):
         raise CubeError(
-            f"{path}: '{name}' has two axes, but there are no {ROWS} and {COLUMNS} to give its lines and samples"
+            f"{path}: '{name}' has two axes, but there are no {ROWS} and {COLUMNS} to give its lines and samples: save "
+            "them in the file"
         )
     rows, columns = size or (whole_number(path, key, file.value(key)) for key in (ROWS, COLUMNS))
     shape = file.shapes[name]

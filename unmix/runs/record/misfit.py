@@ -23,6 +23,10 @@ FAINT = 1.5
 # to 0.03 in Samson, Jasper Ridge, Moffett, Salinas-A, EnMAP and synthetic scenes, 0.15 to 80 with stripes of 5 % of the
 # mean.
 STRIPED, LEAST_BEYOND, FEWEST_LINES = 0.12, 0.6, 3
+# Less noise than this part of a pixel's length is rounding.
+LEAST_NOISE = 1e-9
+# How many times too small deviations are said to be, where bands' noise differs, at least.
+UNEVEN = 1.25
 # The correlation of neighbouring bands' noise from which on deviations by white noise are a quarter too small.
 CORRELATED = 0.25
 
@@ -43,20 +47,28 @@ class Misfit(NamedTuple):
     striped: bool = False
     # Of the differences of neighbours' residuals, between neighbouring bands: the median of pairs; 0 of white noise.
     correlation: float = 0.0
+    # By how much deviations of some endmember are too small, if noise is taken to be of one size in all bands.
+    uneven: float = 1.0
 
     @property
     def is_noise(self) -> bool:
         """Whether noise explains it."""
         return self.over_noise <= EXPLAINED and self.above <= MOST_ABOVE
 
-    def said_of_results(self, results: str) -> list[str]:
-        """Return that ``results``, by white noise, are too small where there is more, or bands are correlated."""
+    def said_of_results(self, results: str, is_white: bool) -> list[str]:
+        """Return that ``results`` are too small where there is more than noise, or bands are correlated, or differ."""
+        # ``is_white``: they take noise to be of one size in all bands.
         # As if the correlation falls with the distance of bands; a smooth spectrum sums up all of it.
         factor = ((1 + self.correlation) / max(1 - self.correlation, 1e-3)) ** 0.5
         much = f"{self.over_noise:.2g} times" if self.over_noise > EXPLAINED else f"in {in_percent(self.above)} above"
         more = [
             f"the misfit is {much} the noise: {results}, which are by noise alone, hold fewer truths than they say"
         ] * (not self.is_noise)
+        if is_white and self.uneven > UNEVEN:
+            more.append(
+                f"noise differs between bands: {results}, which take it for even, may be {self.uneven:.2g} times too "
+                "small: give it by `noise`"
+            )
         return more + [
             f"residuals of neighbouring bands are correlated ({self.correlation:.2f}): {results}, which assume that they "
             f"are not, may be {factor:.2g} times too small"
@@ -86,7 +98,7 @@ def misfit_beside_noise(
     own, striped = without_stripes(differences, places[1][first])
     sums, differ, apart = (np.square(one).sum(axis=1) / 2 for one in (both, differences, own))
     middle = float(np.median(apart))
-    if not 0 < middle < np.inf:
+    if not LEAST_NOISE**2 * float(np.median(np.square(lengths))) < middle < np.inf:  # lines that repeat, no noise
         return None
     free = np.square(left).sum(axis=1)
     squares = free if rmse is None else np.square(rmse) * L
