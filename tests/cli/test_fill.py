@@ -107,7 +107,9 @@ def test_what_else_there_may_be(tmp_path, caplog):
     assert said(cube, lines="16:30") == "" and "50 %" in said(cube, lines="8:24")
     assert "`nodata` -50" in said(cube, tie="450-800")
     write_cube(tmp_path / "m.hdr", np.arange(600, dtype=np.uint8).reshape(30, 20, 1) % 2)
-    assert said(cube, mask=str(tmp_path / "m.hdr")).endswith("`nodata` -50 leaves them out, and pixels with it in single bands")
+    assert said(cube, mask=str(tmp_path / "m.hdr")).endswith(
+        "`nodata` -50 leaves them out, and pixels with it in single bands"
+    )
 
 
 def test_it_is_silent_where_nothing_is_wrong(tmp_path):

@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+import scipy.ndimage
 from conftest import write_cube
 from test_cli import unmix as command
 
@@ -15,6 +16,7 @@ from unmix.endmembers.auto.choice import Edges
 from unmix.endmembers.counts import Counts, capped, noise_fractions
 from unmix.endmembers.statistics import PAIRS_A_BAND, moments
 from unmix.io import open_cube
+from unmix.scene import open_scene
 from unmix.scene.bands import choose_bands
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
@@ -236,3 +238,18 @@ def test_a_masked_first_line_of_a_wide_scene(tmp_path):
     Y = scene(lines=200, samples=1000, L=4, p=3)
     Y[0] = -9.0
     assert counts_of(write_cube(tmp_path / "x.hdr", Y, data_ignore_value=-9)).by["mnf"] is not None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stripes_of_a_flat_scene_are_no_materials(tmp_path, seed):
+    """Columns differ by an offset of each band: directions with signal, which neighbours do not share."""
+    random = np.random.default_rng(seed)
+    p = 3 + seed
+    x = np.linspace(0, 1, 100)[:, None]
+    E = 0.3 + 0.2 * np.sin(8 * x * random.uniform(0.3, 1.5, p) + random.uniform(0, 6, p))
+    A = scipy.ndimage.gaussian_filter(random.standard_normal((60, 60, p)), (3, 3, 0))
+    A = np.exp(12 * A) / np.exp(12 * A).sum(axis=2, keepdims=True)
+    Y = A @ E.T + 0.004 * random.standard_normal((60, 60, 100)) + 0.003 * random.standard_normal((1, 60, 100))
+    path = write_cube(tmp_path / "s.hdr", Y.astype(np.float32))
+    counts = count_endmembers(open_scene(path), 2**28)
+    assert abs(counts.auto - p) <= 2, counts.all

@@ -11,10 +11,10 @@ ROOT = Path(__file__).parents[2]
 ROOMS = {
     "features": 8953,
     "solvers": 4682,
-    "io": 5566,
-    "endmembers": 3511,
-    "runs and outputs": 3347,
-    "commands and cli": 4220,
+    "io": 5567,
+    "endmembers": 3514,
+    "runs and outputs": 3368,
+    "commands and cli": 4222,
     "arrays": 1601,
     "library": 1459,
     "compiled": 1076,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 196,
     "core": 1081,
 }
-TESTS = 29_599
+TESTS = 29_657
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

@@ -162,7 +162,9 @@ def signal_of_all(scenes: Sequence[Scene], budget: int, threads: int | None, gpu
         power = float(np.trace(part.second))
         if part.pixels == 0 and len(scenes) == 1:
             by = " or left out by `extract_mask`" if getattr(cube, "is_for_extraction", False) else ""
-            raise CubeError(f"{path}: all {cube.lines * cube.samples} pixels are masked as nodata{by}; `bands` auto leaves dead bands out")
+            raise CubeError(
+                f"{path}: all {cube.lines * cube.samples} pixels are masked as nodata{by}; `bands` auto leaves dead bands out"
+            )
         if part.pixels == 0:
             log.warning(f"{path}: all {cube.lines * cube.samples} pixels are masked as nodata; it adds nothing")
         elif not 1e-200 < power < 1e200:

@@ -16,6 +16,8 @@ FLAT = 1.25
 # A direction holds more than noise where its power is this many times the largest that noise alone has in large
 # scenes.
 ABOVE_NOISE = 1.05
+# Directions with signal beyond this many times those that differ less between neighbours are hardly all of materials.
+FAR_MORE = 1.5
 
 
 class Plane:
@@ -68,6 +70,8 @@ class Plane:
         """Count the materials, at most ``most`` + 1, of a scene whose brightness does not vary; else None."""
         # ``spatial``: the number of dimensions with more signal than the difference of neighbouring pixels.
         p = min(most, self.signal, len(self.around_zero) // 2)  # noise of few bands is hardly a plane's
+        if p > FAR_MORE * spatial > 0:  # directions that neighbours share are of stripes, say: a plane without them?
+            p = next((k for k in range(max(2, spatial), spatial + 3) if self.excess(k) <= FLAT), p)
         if p >= 2 and self.excess(p) <= FLAT:
             return p
         # One more material may be weaker than the strongest direction of noise alone. Where spectra vary, too, a

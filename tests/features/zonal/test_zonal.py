@@ -172,10 +172,9 @@ def test_means_are_those_of_plain_numpy(run, tmp_path):
             assert row["deviation"] == pytest.approx(np.sqrt((w * (a - mean) ** 2).sum() / w.sum()), abs=1e-4)
             assert row["nodata"] == pytest.approx(1 - w.sum() / shares.sum(), abs=1e-4)
             known = (sigma != -9999) | (w == 0)
-            near = [
-                np.where(one < 2 * s, s / (2 * np.pi) ** 0.5, 0) for one, s in zip(values["abundance"], values["sigma"])
-            ]
-            added = (w * np.where(near[b] > 0, near[b], sum(near))).sum() / w.sum()
+            each = [s / (2 * np.pi) ** 0.5 for s in values["sigma"]]
+            near = [np.where(one < 2 * s, e, 0) for one, s, e in zip(values["abundance"], values["sigma"], each)]
+            added = (w * np.minimum(each[b], sum(near))).sum() / w.sum()
             expected = np.hypot(np.sqrt(((w * sigma) ** 2).sum()) / w.sum(), added) if known.all() else None
             assert row["sigma"] == (None if expected is None else pytest.approx(expected, rel=1e-3))
             assert row["rmse"] == pytest.approx((w * values["rmse"][0]).sum() / w.sum(), rel=1e-4)

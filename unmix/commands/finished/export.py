@@ -113,7 +113,9 @@ def export_run(
     if verdict.faults:
         raise OutputError(verdict.faults[0])
     if run.form.convert is not None:
-        raise OutputError(f"{run.stem}: its maps are in {run.form.name}; export reads those in ENVI: run it without `format`")
+        raise OutputError(
+            f"{run.stem}: its maps are in {run.form.name}; export reads those in ENVI: run it without `format`"
+        )
     pieces = list(pieces_of_map(run, maps, split, percent))
     form.refuse_name(folder, run.stem.name)
     styles = {piece: text for piece in pieces if style and (text := style_of(run, piece, percent)) is not None}

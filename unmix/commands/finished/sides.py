@@ -418,7 +418,10 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
     ranges = [name for name, one in own.items() if one.bounds(run.report.get("asked", {})) == kind]
     # Deviations are of sums where there are any.
     has_sigma = kind in NAMED and (kind == "fraction") == run.has("fraction")
-    sigma = [name for name, one in own.items() if one.is_deviation and has_sigma]
+    deviations = [name for name, one in own.items() if one.is_deviation]
+    if deviations and kind == "abundance" and not has_sigma:
+        say_once(f"{run.stem}: has deviations of the sums by class: compare these by `map` fraction", logging.WARNING)
+    sigma = deviations * has_sigma
     beside: dict[str, Any] = {
         what: run.open(found[0]) for what, found in (("ranges", ranges), ("sigma", sigma)) if found
     }

@@ -442,9 +442,9 @@ def add_moments(
 
 def added_by_bounds(A: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     """Return by how much a ≥ 0 may bias abundances (N, bands) with deviations ``sigma``, in size, (N, bands)."""
-    # The mean of the positive part of noise, where 0 is as likely; what others have more, the rest have less.
-    added = np.where((UNSURE * sigma > A) & (sigma != NODATA), sigma / np.sqrt(2 * np.pi), 0.0)
-    return np.where(added > 0, added, added.sum(axis=1, keepdims=True))
+    # The mean of the positive part of noise, of fractions near 0; the rest have less by what these have more.
+    each = np.where(sigma != NODATA, sigma / np.sqrt(2 * np.pi), 0.0)
+    return np.asarray(np.minimum(each, np.where(UNSURE * sigma > A, each, 0.0).sum(axis=1, keepdims=True)))
 
 
 def summed(

@@ -219,8 +219,8 @@ def say_partly(seen: Seen) -> Iterator[str]:
     share = partly / (partly + seen.summary.solved)
     if share > MANY_PARTLY:
         yield (
-            f"{in_percent(share)} of the pixels with values are masked, since they miss a band in use, which `check` "
-            "names: is `nodata` right?"
+            f"{in_percent(share)} of the pixels with values are masked, since they miss a band in use, as dark "
+            "water may: is `nodata` right?"
         )
 
 
