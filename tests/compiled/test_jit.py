@@ -577,6 +577,7 @@ def test_what_is_said_where_nothing_can_be_kept(monkeypatch, caplog, common):
     assert f"set {'XDG_CACHE_HOME' if common else 'UNMIX_CACHE_DIR'} to one" in caplog.text
 
 
+@pytest.mark.night
 @pytest.mark.slow
 def test_whatever_compiles_says_so_once_and_it_is_no_time_of_the_work(tmp_path):
     """`nmf`, which extracts, projects and descends: one line of it with an empty cache, none with a full one."""

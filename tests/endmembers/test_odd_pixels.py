@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pytest
 from conftest import write_cube
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unmix
@@ -128,6 +128,7 @@ def test_stripes_everywhere_are_said(tmp_path, caplog):
     assert "of 50 columns are above, or below, both neighbours" in caplog.text and "odd" not in left.quality
 
 
+@settings(max_examples=20)  # each counts in plain Python
 @given(draw=st.randoms(use_true_random=False), m=st.integers(3, 60), n=st.integers(24, 48))
 def test_stripes_as_by_counting(draw, m, n):
     rng = np.random.default_rng(draw.randrange(2**32))

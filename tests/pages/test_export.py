@@ -118,7 +118,9 @@ def test_what_is_refused(tmp_path, finished):
     refused(unmix.MethodError, "would replace", unmix.export, finished, finished.parent, format="envi", overwrite=True)
     refused(unmix.MethodError, "unknown format", unmix.export, finished, out, format="jpeg")
     unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "e.csv", format="hdf5", out_dir=tmp_path / "h")
-    refused(unmix.OutputError, "in hdf5; export reads those in ENVI, the default", unmix.export, tmp_path / "h/s", out)
+    refused(
+        unmix.OutputError, "in hdf5; export reads those in ENVI: run it without", unmix.export, tmp_path / "h/s", out
+    )
     with open(finished.with_name("s_abundance.img"), "r+b") as file:
         file.write(b"\1")
     refused(unmix.OutputError, "is not what the run wrote", unmix.export, finished, out, maps=["rmse"], overwrite=True)

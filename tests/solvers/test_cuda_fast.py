@@ -119,8 +119,8 @@ CASES = {
     "float32 bsq": case("fcls float32 bsq", 18, 25, samples=18),
     "nearly one": case("nnls float64 bip", 6, 18, alike=1e-06),
     "no condition": case("fcls float64 bip", 5, 18, alike=1e-09),
-    "many": case("nnls uint16 bip", 33, 36, bad=(3,), nodata=65535, samples=8),
-    "many before sm_90": case("fcls float32 bsq", 34, 37, nodata=-5.0, samples=8),
+    "many": case("nnls uint16 bip", 33, 36, bad=(3,), nodata=65535, samples=12),
+    "many before sm_90": case("fcls float32 bsq", 41, 45, nodata=-5.0, samples=18),
     "many alike": case("nnls float64 bip", 33, 40, alike=0.001, samples=8),
     "float64 bil": case("nnls float64 bil", 27, 33, samples=18),
 }  # one at least for every row of `GROUPS`

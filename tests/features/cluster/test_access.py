@@ -125,6 +125,7 @@ def test_nobody_else_may_talk_to_a_cluster_of_our_own(tmp_path, cube, caplog):
     assert "dashboard" not in said_by_us(caplog)
 
 
+@pytest.mark.night
 @pytest.mark.slow
 def test_the_strangers_of_that_test_enter_an_open_cluster():
     with LocalCluster(
@@ -135,6 +136,7 @@ def test_the_strangers_of_that_test_enter_an_open_cluster():
         assert who_is_let_in([(host, int(port))]) == [address]
 
 
+@pytest.mark.night
 @pytest.mark.slow
 def test_a_dashboard_is_on_the_loopback_interface_alone(tmp_path, cube, caplog):
     look = Look()

@@ -221,6 +221,7 @@ def test_a_device_that_fails_is_left_out(tmp_path, monkeypatch, scenes, four):
     assert report["certified"] and bytes_of(tmp_path / "o", "long") == whole["long"]
 
 
+@pytest.mark.night
 @pytest.mark.slow
 def test_a_scheduler_that_is_lost(tmp_path, scenes):
     """An error at once, nothing under a final name; what was done is kept, and `run` goes on from it."""
@@ -245,6 +246,7 @@ def test_a_scheduler_that_is_lost(tmp_path, scenes):
     assert report["resumed_from"] == past.lines and bytes_of(tmp_path / "o", "long") == whole["long"]
 
 
+@pytest.mark.night
 @pytest.mark.slow
 def test_a_scheduler_that_is_frozen_is_lost(tmp_path, monkeypatch, scenes):
     """It is there, and says nothing: an error after a while, not a wait for ever."""
@@ -292,6 +294,7 @@ def test_workers_that_stand_elsewhere(tmp_path, monkeypatch):
     assert bytes_of(tmp_path / "two", "s") == bytes_of(tmp_path / "one", "s")
 
 
+@pytest.mark.night
 @pytest.mark.slow
 def test_stopped_and_given_again(tmp_path, scenes):
     """The command line with workers of its own, stopped by a signal to the whole group; again, and it ends."""
@@ -316,6 +319,7 @@ def test_stopped_and_given_again(tmp_path, scenes):
     assert bytes_of(tmp_path, "long") == whole["long"] and bytes_of(tmp_path, "s0") == whole["s0"]
 
 
+@pytest.mark.night
 @pytest.mark.slow
 def test_a_worker_that_was_started_again_hears_no_ctrl_c():
     """It would die of it before the batch has said what to do with its scene."""

@@ -47,8 +47,8 @@ def warn_of_dates(one: Side, other: Side, rows: Sequence[dict[str, Any]]) -> Non
     if all_over:
         named = ", ".join(f"{row['a']} by {row['mean_difference']:+.3f}" for row in all_over[:MOST_SAID])
         log.warning(
-            f"{one.path}, {other.path}: differ all over, {named}: by light, haze, season or calibration rather than by "
-            "place; compare with ground that did not change"
+            f"{one.path}, {other.path}: differ all over, {named}: by light, haze, season or calibration, unless all of "
+            "it changed; compare with ground that did not"
         )
     angles = [row["angle"] for row in rows if row["angle"] is not None]
     if angles and max(angles) > SAME_SPECTRA:
