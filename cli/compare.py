@@ -85,16 +85,16 @@ def command(
     """Compare the abundances of two runs, or of a run and a truth: RMSE, R² and largest difference of each endmember,
     and where.
 
-    A and B are stems of runs' outputs (maps/cube), one of these, rasters of abundances (x_truth_abundance.hdr, with
-    the spectra in x_truth_endmembers.csv), or arrays (mine.npy, mine.h5:/NAME, mine.mat); the
-    pixels of tables, (pixels, p) or (p, pixels), go line by line in .npy, column by column in .mat. Endmembers are
-    matched by their spectral angles; differences are A - B, of the pixels that both have. R² is one less the squared
-    errors over the variance of B; slope is by how much A grows with B. The agreement with a truth is good from an SRE (the energy of
-    B over the errors' energy) of 10 dB on, fair from 3, and less where an R² is below 0.5 or a map of B has no
-    partner. If A has ranges (--ranges), it says how many of B's values are inside; if A or B has deviations
-    (--uncertainty), how many pixels differ by at most one (68 % of noise alone) and by more than 1.96 (5 %): a map of
-    the difference has its z, too, and --threshold counts these alone. If pixels of A and B are of other sizes, the
-    smaller ones are averaged by area onto the larger; of these at least half must have values, and be kept by --mask.
+    A and B are stems of runs' outputs (maps/cube), one of these, rasters of abundances (x_truth_abundance.hdr, with the
+    spectra in x_truth_endmembers.csv), or arrays (mine.npy, mine.h5:/NAME, mine.mat); the pixels of tables, (pixels, p)
+    or (p, pixels), go line by line in .npy, column by column in .mat. Endmembers are matched by their spectral angles;
+    differences are A - B, of the pixels that both have. R² is one less the squared errors over the variance of B; slope
+    is by how much A grows with B. The agreement with a truth is good from an SRE (the energy of B over the errors'
+    energy) of 10 dB on, fair from 3, and less where an R² is below 0.5 or a map of B has no partner. If A has ranges
+    (--ranges), it says how many of B's values are inside; if A or B has deviations (--uncertainty), how many pixels
+    differ by at most one (68 % of noise alone) and by more than 1.96 (5 %): a map of the difference has its z, too, and
+    --threshold counts these alone. If pixels of A and B are of other sizes, the smaller ones are averaged by area onto
+    the larger; of these at least half must have values, and be kept by --mask.
     """
     from unmix import compare
 

@@ -76,14 +76,20 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> Recor
     library = Path(str(options.get("endmembers") or ""))
     is_here = not leads_elsewhere(str(library)) and library.is_file()
     if is_here and library.stat().st_mtime > ended(record) + 1:  # records end in whole seconds
-        copy = path.with_name(f"{path.name.removesuffix('run.json')}endmembers.csv")
-        log.warning(f"{path}: {library} was written after that run; the spectra that it used are in {copy.name}")
+        log.warning(
+            f"{path}: {library} was written after that run; the spectra that it used are in {copy_beside(path).name}"
+        )
     for name in ("mask", "mask_out", "extract_mask", "noise"):
         if options.get(name) not in (None, "auto", "none") and "{" not in str(options[name]):
             log.warning(f"{path}: --{name.replace('_', '-')} is of that run's scene: {options[name]}")
     if command == "mesma":  # which has neither option
         options.pop("method"), options.pop("by", None)
     return options
+
+
+def copy_beside(record: Path) -> Path:
+    """Return where the run of a record wrote the spectra that it used."""
+    return record.with_name(f"{record.name.removesuffix('run.json')}endmembers.csv")
 
 
 def ended(record: dict[str, Any]) -> float:
@@ -108,7 +114,7 @@ def take_copy_of_library(settings: dict[str, Any]) -> None:
     if str(library).startswith("(") or leads_elsewhere(library):  # a library in memory, or on a server
         return
     path = context.meta[CONFIG]
-    copy = path.with_name(f"{path.name.removesuffix('run.json')}endmembers.csv")
+    copy = copy_beside(path)
     # The library's scale is that of shade's spectrum, too.
     has_both = recorded.get("shade") is not None and recorded.get("library_scale") is not None
     if Path(library).exists() or not copy.exists() or has_both:

@@ -14,7 +14,7 @@ ROOMS = {
     "io": 5567,
     "endmembers": 3514,
     "runs and outputs": 3368,
-    "commands and cli": 4222,
+    "commands and cli": 4223,
     "arrays": 1601,
     "library": 1459,
     "compiled": 1076,

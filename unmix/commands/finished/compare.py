@@ -314,7 +314,7 @@ def compare(
         is_placed = one.grid is not other.grid or (placed(one.cube) is not None and is_one_grid(one.cube, other.cube))
         same = "place" if is_placed else "line and sample"
         log.info(f"{other.path}: is of another scene than {one.path}; pixels of the same {same} are compared")
-    repeat_warnings(FinishedRun.of(side.path) for side in (one, other) if side.report)
+    repeat_warnings([one.report, other.report])
     found, pairs = comparison(one, other)
     if None not in scenes and scenes[0] != scenes[1]:
         warn_of_dates(one, other, found["pairs"])

@@ -406,6 +406,7 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
         "scene": run.report.get("identity", {}).get("data"),
         "bands_used": list(run.report["bands_used"]),
         "normalize": normalize_of(run.report),
+        "warnings": run.report.get("warnings"),
         "pixels": {key: int(count) for key, count in pixels.items()},
     }
     kind, is_placed = name.removesuffix(ORTHO), name.endswith(ORTHO)

@@ -76,7 +76,7 @@ def series(
     """
     given = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
     found = [FinishedRun.of(stem) for path in map(Path, given) for stem in finished_runs(path)]
-    repeat_warnings(found)
+    repeat_warnings(run.report for run in found)
     form = None if out is None else format_of(Path(out))
     years = years_of(found)
     order = np.argsort(years, kind="stable")

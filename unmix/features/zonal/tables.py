@@ -277,7 +277,7 @@ def zonal(
         with run.believing():
             rows += rows_of(run, kind, zones, centres)
         done.append(run)
-    repeat_warnings(done)
+    repeat_warnings(run.report for run in done)
     say_of_other_pixels(rows)
     others = [] if zones is None else zones.others
     titles, rows = widened(rows, others) if wide else ([*COLUMNS, *others], rows)

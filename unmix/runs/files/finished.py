@@ -379,9 +379,9 @@ def lines_done(journal: Path) -> str:
     return f"{state.lines} of {lines} lines are done"
 
 
-def repeat_warnings(runs: Iterable[FinishedRun]) -> None:
-    """Log what was said of finished runs when they were made: it is true of all that is made of their maps."""
-    said = dict.fromkeys(printable(str(one)) for run in runs for one in run.report.get("warnings") or ())
+def repeat_warnings(reports: Iterable[dict[str, Any]]) -> None:
+    """Log what records of finished runs warn of: it is true of all that is made of their maps."""
+    said = dict.fromkeys(printable(str(one)) for report in reports for one in report.get("warnings") or ())
     for sentence in [*said][:MOST_REPEATED]:
         log.warning(sentence)
     if len(said) > MOST_REPEATED:
