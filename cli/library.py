@@ -143,7 +143,7 @@ def convert(library: Path, out: Path, select: str | None, complete: bool, overwr
 )
 @options.value(
     "--polygons",
-    "Polygons or points: GeoJSON, a shapefile, a GeoPackage or KML; pixels count whose centres are "
+    "Polygons or points: GeoJSON, a shapefile, GeoPackage or FlatGeobuf; pixels count whose centres are "
     "inside, or that hold a point. Needs pip install 'unmix[geo]'.",
     type=IN,
     metavar="FILE[:LAYER]",

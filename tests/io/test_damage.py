@@ -27,14 +27,14 @@ Y = np.random.default_rng(0).random((6, 9, 8))
 
 @pytest.mark.parametrize("kind", [0, 8, 10, 20, 99, 255, 65535])
 def test_a_type_that_is_none_in_a_matlab_file(tmp_path, kind):
-    """One byte; scipy's own reader crashes on it."""
+    """One byte; scipy's reader crashes on it, in a child."""
     scipy.io.savemat(tmp_path / "s.mat", {"cube": Y})
     raw = bytearray((tmp_path / "s.mat").read_bytes())
     at = raw.find(Y.tobytes("F")) - 8
     assert raw[at] == 9
     raw[at : at + 2] = kind.to_bytes(2, "little")
     (tmp_path / "s.mat").write_bytes(raw)
-    with pytest.raises(unmix.CubeError, match=r"holds 3456 bytes of type|damaged|too early"):
+    with pytest.raises(unmix.CubeError, match="damaged"):
         unmix.run(tmp_path / "s.mat", count=2, extract="vca", device="cpu", out_dir=tmp_path / "o")
     assert not (tmp_path / "o").exists()
 
@@ -44,7 +44,7 @@ def test_a_type_that_is_none_in_a_matlab_file(tmp_path, kind):
     [(f"{kind}{bits}", bits > 16) for kind in ("int", "uint") for bits in (16, 32, 64)]
     + [("uint8", False), ("float32", False), ("float64", True)],
 )
-def test_our_matlab_reader_reads_what_scipy_writes(tmp_path, dtype, compressed):
+def test_matlab_files_of_scipy_are_read(tmp_path, dtype, compressed):
     """Byte for byte, of every type; text and cells beside it."""
     cube = (Y * 200).astype(dtype)
     words = np.array(["Tree", "Wässer", ""], object)
@@ -66,7 +66,7 @@ def test_a_matlab_variable_of_another_size_than_it_says(tmp_path):
     for lines in (5, 7):
         raw[at : at + 4] = lines.to_bytes(4, "little")
         (tmp_path / "o.mat").write_bytes(raw)
-        refused(unmix.CubeError, rf"'cube' is \({lines}, 9, 8\), but holds 3456 bytes", read_values, tmp_path / "o.mat")
+        refused(unmix.CubeError, "'cube' is damaged: cannot reshape array of size 432", read_values, tmp_path / "o.mat")
 
 
 def test_big_endian_and_cut_matlab_files(tmp_path):

@@ -96,23 +96,20 @@ def stranger(kind, folder, server):
     shape = "POLYGON((500000 4200000,500210 4200000,500210 4199730,500000 4199730,500000 4200000))"
     (folder / "secret.csv").write_text(f'kind,WKT\nTOPSECRET,"{shape}"\n')
     name, how = kind.split(" ")
-    path, driver = folder / name, {"shp": "ESRI Shapefile", "gpkg": "GPKG", "kml": "KML", "gml": "GML"}
+    path, driver = folder / name, {"shp": "ESRI Shapefile", "gpkg": "GPKG"}
     ending = name.rpartition(".")[2]
     if how == "vrt":
         text = VRT.format(folder / "secret.csv")
         path.write_text(text if ending != "zip" else "")
         if ending == "zip":
             with zipfile.ZipFile(path, "w") as packed:
-                packed.writestr("fields.gml", text)
+                packed.writestr("fields.shp", text)
         return path
     if ending == "json":
         names = {"url": f"{server}/crs", "file": str(folder / "crs.wkt"), "grid": "+proj=utm +zone=11 +nadgrids=/x/y"}
         (folder / "crs.wkt").write_text("EPSG:32611")
         path.write_text(json.dumps(document | {"crs": {"type": "name", "properties": {"name": names[how]}}}))
         return path
-    if ending == "kml":
-        _, _, shapes, values = raw.read(polygons(folder, crs=False))
-        own["crs"] = "EPSG:4326"
     raw.write(path, shapes, values, ["kind"], driver=driver[ending], **own)
     if ending == "gpkg":
         with contextlib.closing(sqlite3.connect(path)) as opened, opened:
@@ -121,19 +118,10 @@ def stranger(kind, folder, server):
                 if how == "view"
                 else "ALTER TABLE fields ADD COLUMN q TEXT AS (upper('x'))"
             )
-    elif ending == "shp":
+    else:
         (folder / "other").mkdir()
         path.with_suffix(".dbf").rename(folder / "other/x.dbf")
         path.with_suffix(".dbf").symlink_to(folder / "other/x.dbf")
-    else:
-        text, link = path.read_text(), f'xmlns:xlink="http://www.w3.org/1999/xlink" xlink:href="{server}/x"'
-        links = {
-            "network": ("<Placemark", f"<NetworkLink><Link><href>{server}/x</href></Link></NetworkLink><Placemark"),
-            "xlink": ("</gml:exterior>", f"</gml:exterior><gml:interior {link}/>"),
-            "srs": ("urn:ogc:def:crs:EPSG::32611", f"{server}/crs"),
-        }
-        assert links[how][0] in text
-        path.write_text(text.replace(*links[how]))
     return path
 
 
@@ -159,16 +147,12 @@ def server():
 
 
 LEADS = {
-    "fields.gml vrt": "neither KML nor GML",
-    "fields.kml vrt": "neither KML nor GML",
-    "fields.shp vrt": "neither KML nor GML",
-    "fields.zip vrt": "neither KML nor GML",
+    "fields.kml vrt": "ogr2ogr makes a GeoPackage",
+    "fields.shp vrt": "is no GeoJSON",
+    "fields.zip vrt": "has no features",
     "fields.json url": "is not asked for",
     "fields.json file": "is not asked for",
     "fields.json grid": "is not asked for",
-    "fields.kml network": "its NetworkLink leads elsewhere",
-    "fields.gml xlink": "its interior leads elsewhere",
-    "fields.gml srs": "is not known by that name",
     "fields.gpkg view": "has views or tables that are made of others (v)",
     "fields.gpkg function": "made of others (fields)",
     "fields.shp link": "is a link to another folder",
@@ -180,40 +164,25 @@ def test_files_of_polygons_lead_nowhere(tmp_path, scene, server, kind):
     """Whoever wrote them chooses neither other files nor servers."""
     path = stranger(kind, tmp_path, server[0])
     words = ("library", "build", scene[0], tmp_path / "o.csv", "--polygons", path)
-    _, err = command(*words, "--column", "Name" if ".kml" in kind else "kind", code=3)
+    _, err = command(*words, "--column", "kind", code=3)
     assert LEADS[kind] in err and len([line for line in err.splitlines() if "error" in line]) == 1
     assert "TOPSECRET" not in err and not (tmp_path / "o.csv").exists() and server[1] == []
 
 
-def test_packed_polygons_and_what_only_adorns_them(tmp_path, scene, server):
-    """Schemas, styles and pictures elsewhere are not asked for, and leave the polygons as they are; so does a ZIP."""
+def test_packed_polygons(tmp_path, scene):
+    """A ZIP with a shapefile in a folder, whose texts of digits stay texts."""
     raw = pytest.importorskip("pyogrio").raw
     file = polygons(tmp_path)
     same = built(scene[0], "polygons", file, column="kind")
-    about, _, shapes, values = raw.read(file)
-    how = {"geometry_type": about["geometry_type"], "crs": about["crs"]}
-    values = [np.array(["007", "08"], object)]
-    raw.write(tmp_path / "f.gml", shapes, values, ["kind"], driver="GML", **how)
-    (tmp_path / "f.xsd").unlink()
-    text = (tmp_path / "f.gml").read_text()
-    (tmp_path / "f.gml").write_text(text.replace(" f.xsd", f" {server[0]}/f.xsd"))
-    raw.write(tmp_path / "f.shp", shapes, values, ["kind"], driver="ESRI Shapefile", **how)
+    about, _, shapes, _ = raw.read(file)
+    how = {"geometry_type": about["geometry_type"], "crs": about["crs"], "driver": "ESRI Shapefile"}
+    raw.write(tmp_path / "f.shp", shapes, [np.array(["007", "08"], object)], ["kind"], **how)
     with zipfile.ZipFile(tmp_path / "f.zip", "w") as packed:
         for one in tmp_path.glob("f.*"):
             if one.suffix in (".shp", ".dbf", ".shx", ".prj"):
                 packed.write(one, f"deep/{one.name}")
-    degrees = json.loads(polygons(tmp_path, crs=False).read_text())["features"]
-    ring = [" ".join(f"{x!r},{y!r}" for x, y in one["geometry"]["coordinates"][0]) for one in degrees]
-    marks = "".join(
-        f"<Placemark><name>{name}</name><styleUrl>{server[0]}/s#a</styleUrl><Polygon><outerBoundaryIs><LinearRing><coordinates>{one}"
-        "</coordinates></LinearRing></outerBoundaryIs></Polygon></Placemark>"
-        for name, one in zip(("007", "08"), ring)
-    )
-    (tmp_path / "f.kml").write_text(f'<kml xmlns="http://www.opengis.net/kml/2.2"><Document>{marks}</Document></kml>')
-    for name, column in (("f.gml", "kind"), ("f.zip", "kind"), ("f.kml", "Name")):
-        found = built(scene[0], "polygons", tmp_path / name, column=column)
-        assert found.pixels == same.pixels and sorted(set(found.classes)) == ["007", "08"]
-    assert server[1] == []
+    found = built(scene[0], "polygons", tmp_path / "f.zip", column="kind")
+    assert found.pixels == same.pixels and sorted(set(found.classes)) == ["007", "08"]
 
 
 POINTING = [

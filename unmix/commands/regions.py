@@ -151,7 +151,8 @@ def features_of_geojson(path: Path, raw: bytes) -> tuple[list[tuple[Any, dict[st
             every.append((made, dict(feature.get("properties") or {})))
     except Exception as error:  # whatever shapely raises for coordinates that are none
         at = f" (feature {len(every) + 1})" if features else ""
-        raise LibraryError(f"{path}: is no GeoJSON of features: {brief(error)}{at}") from None
+        to = "; ogr2ogr makes a GeoPackage of KML and GML" if raw.lstrip()[:1] == b"<" else ""
+        raise LibraryError(f"{path}: is no GeoJSON of features: {brief(error)}{at}{to}") from None
     crs = document.get("crs") or {"properties": {"name": LONGITUDE_LATITUDE}}
     with contextlib.suppress(KeyError, TypeError):
         crs = crs["properties"]["name"]

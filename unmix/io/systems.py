@@ -6,7 +6,7 @@ import re
 # without asking.
 CODED = re.compile(
     r"(EPSG|ESRI|IGNF|NKG|OGC|CRS|IAU_\d{4}):[\w.+-]+|\+init=epsg:\d+( \+type=crs)?"
-    r"|urn:(x-)?ogc:def:crs[\w.:,+-]+|https?://(www\.)?opengis\.net/(def/crs/\w+/[\w.]+/\w+|gml/srs/epsg\.xml#\d+)",
+    r"|urn:(x-)?ogc:def:crs[\w.:,+-]+|https?://(www\.)?opengis\.net/(def/crs/\w+/[\w.]+/\w+)",
     re.ASCII | re.IGNORECASE,
 )
 # How WKT, PROJJSON and PROJ's strings begin.
@@ -24,7 +24,7 @@ def self_contained(system: str) -> str:
     """Return a coordinate system that a text alone defines (code, URN, WKT, PROJJSON, PROJ); "" for any other."""
     text = system.strip()
     if CODED.fullmatch(text):
-        return re.sub(r".*epsg\.xml#", "EPSG:", text)
+        return text
     words = SCHEMA.sub("", text)
     leads_to_file = READS_FILE.search(words) or (MAY_READ_FILE.search(words) and PATH.search(words))
     return text if DEFINED.match(text) and not leads_to_file else ""

@@ -7,9 +7,8 @@ import os
 import re
 import tempfile
 import warnings
-import xml.etree.ElementTree as ElementTree
 import zipfile
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,42 +25,19 @@ KINDS = {
     b"\x00\x00\x27\x0a": (".shp", ("ESRI Shapefile",), (".dbf", ".shx", ".prj", ".cpg")),
     b"SQLite format 3\x00": (".gpkg", ("GPKG",), (".gpkg-wal",)),
     b"fgb\x03": (".fgb", ("FlatGeobuf",), ()),
-    b"<kml": (".kml", ("LIBKML", "KML"), ()),
-    b"<": (".gml", ("GML",), ()),
 }
-# Keep all fields as text: without a schema file GDAL would read 0012 as the number 12.
-SETTINGS = OFFLINE | {"GML_FIELDTYPES": "ALWAYS_STRINGS"}
 # By this GDAL takes any file, whatever its first bytes, for a description of another source.
 VRT = b"<OGRVRTDataSource"
 ZIP = b"PK\x03\x04"
 # Endings of files of a ZIP that are read, and the bytes of all of them.
-PACKED = (".shp", ".dbf", ".shx", ".prj", ".cpg", ".gpkg", ".fgb", ".kml", ".gml")
+PACKED = (".shp", ".dbf", ".shx", ".prj", ".cpg", ".gpkg", ".fgb")
 LARGEST_UNPACKED = 512 * 2**20
-# What may stand in front of an XML's first element: byte order marks, the zeros of UTF-16, blanks.
-BEFORE = b"\xef\xbb\xbf\xfe\xff\x00 \t\r\n"
 # How `table_xinfo` of SQLite marks columns that are computed as they are read.
 GENERATED = (2, 3)
-# Elements of KML that name pictures, models and styles elsewhere, and none of a polygon's.
-OF_LOOKS = {
-    "Style",
-    "StyleMap",
-    "styleUrl",
-    "GroundOverlay",
-    "PhotoOverlay",
-    "ScreenOverlay",
-    "Model",
-    "Tour",
-    "ListStyle",
-}
-GML, KML = "{http://www.opengis.net/gml", "http://www.opengis.net/kml/2.2"
-XLINK = "{http://www.w3.org/1999/xlink}"
-HREF = XLINK + "href"
 
 
 def start_of(raw: bytes) -> bytes | None:
     """Return the first bytes, in `KINDS` or `ZIP`, that identify a file; None for GeoJSON and unknown files."""
-    if raw[:64].replace(b"\x00", b"").lstrip(BEFORE).startswith(b"<"):
-        return b"<"
     return next((first for first in (ZIP, *KINDS) if raw.startswith(first)), None)
 
 
@@ -76,13 +52,13 @@ def features_by_gdal(path: Path, raw: bytes, layer: str, longest: int) -> tuple[
             f"{path}: needs {error.name}, pip install 'unmix[geo]', or conversion: ogr2ogr -f GeoJSON polygons.geojson "
             f"{path}"
         ) from None
-    kept = {name: pyogrio.get_gdal_config_option(name) for name in SETTINGS}
+    kept = {name: pyogrio.get_gdal_config_option(name) for name in OFFLINE}
     with tempfile.TemporaryDirectory(prefix="unmix-") as folder, warnings_in_log(path):
         try:
-            pyogrio.set_gdal_config_options(SETTINGS)
+            pyogrio.set_gdal_config_options(OFFLINE)
             layers = dict(layers_of(path, Path(folder), packed(path, raw, longest)))
             if not layers:
-                raise CubeError(f"{path}: has no features of a shapefile, a GeoPackage, KML, GML or FlatGeobuf")
+                raise CubeError(f"{path}: has no features of a shapefile, a GeoPackage or FlatGeobuf")
             if layer not in layers and (layer or len(layers) > 1):
                 fault = f"has no layer '{layer}'" if layer else f"has {len(layers)} layers"
                 raise CubeError(f"{path}: {fault}; name one as {path}:LAYER: {', '.join([*layers][:12])}")
@@ -123,9 +99,7 @@ def layers_of(path: Path, folder: Path, files: dict[str, bytes]) -> Iterator[tup
     for name, raw in files.items():
         ending = Path(name).suffix.lower()
         first = start_of(raw) if ending in (kind[0] for kind in KINDS.values()) else None
-        if first == b"<":
-            first, raw = cleaned(path, raw, files)
-        elif first is not None and VRT in raw:
+        if first is not None and VRT in raw:
             raise CubeError(f"{path}: holds a description of a source elsewhere; save its polygons in the file itself")
         elif ending == ".prj" and not self_contained(raw.decode(errors="replace")):
             raise CubeError(f"{path}: its coordinate system (.prj) is not known, or leads to a file")
@@ -146,7 +120,7 @@ def layers_of(path: Path, folder: Path, files: dict[str, bytes]) -> Iterator[tup
 
 def packed(path: Path, raw: bytes, longest: int) -> dict[str, bytes]:
     """Return the files in a ZIP, or a file and its companions, by name; `CubeError` where they are too large."""
-    first, found = start_of(raw), dict[str, bytes]()
+    first, found = start_of(raw) or ZIP, dict[str, bytes]()
     if first == ZIP:
         with zipfile.ZipFile(io.BytesIO(raw)) as opened:
             some = [one for one in opened.infolist() if Path(one.filename).suffix.lower() in PACKED]
@@ -157,7 +131,7 @@ def packed(path: Path, raw: bytes, longest: int) -> dict[str, bytes]:
                 raise CubeError(f"{path}: holds two files of one name in its folders; unpack it, and name one file")
             found = {name: opened.read(one) for name, one in zip(names, some)}
         return found
-    ending, _, others = KINDS[first or b"<"]
+    ending, _, others = KINDS[first]
     for beside in files_named(path.parent, [path.stem + other for other in others]) if others else ():
         if Path(os.path.realpath(beside)).parent != Path(os.path.realpath(path)).parent:
             raise CubeError(f"{beside}: is a link to another folder than that of {path.name}; copy it there")
@@ -197,47 +171,3 @@ def is_virtual(sql: str) -> bool:
 def is_plain(sql: str) -> bool:
     """Return whether a statement makes an ordinary table of SQLite, or a virtual one that is an R-tree index."""
     return not is_virtual(sql) or any(word.startswith("RTREE") for word in words_of(sql)[3:6])
-
-
-def cleaned(path: Path, raw: bytes, others: Container[str]) -> tuple[bytes, bytes]:
-    """Return the key of a KML or GML in `KINDS`, and its elements, prefixed, without the names of other files."""
-    try:
-        root = ElementTree.fromstring(raw)
-    except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise CubeError(f"{path}: is damaged XML: {brief(error)}") from None
-    is_kml = root.tag.rpartition("}")[2] == "kml"
-    spaces = dict.fromkeys(one.tag.rpartition("}")[0] for one in root.iter())
-    space = root.tag.rpartition("}")[0] if is_kml else next((one for one in spaces if one.startswith(GML)), None)
-    if space is None or not (is_kml or root.tag.startswith("{")):
-        raise CubeError(f"{path}: is XML, but neither KML nor GML")
-    prefix, inner = ("kml" if is_kml else "gml"), list(root.iter())
-    for one in inner:
-        own, _, name = one.tag.rpartition("}")
-        odd = OF_LOOKS if is_kml else {"boundedBy"} if one is not root else ()
-        for child in [child for child in one if child.tag.rpartition("}")[2] in odd]:
-            one.remove(child)
-        refuse_parts_elsewhere(path, name, one, own == space, others)
-        # All have prefixes, so that no driver for another kind of XML takes one for its own.
-        one.tag = f"{prefix if own == space else 'x'}:{name}"
-        one.attrib = {
-            key.replace(f"{space}}}", f"{prefix}:").replace(XLINK, "xlink:"): value
-            for key, value in one.attrib.items()
-            if key.partition("}")[0] in ("", space) or not key.startswith("{") or (key == HREF and value[:1] == "#")
-            if not key.endswith("Url") or value[:1] == "#"
-        }
-    root.attrib |= {f"xmlns:{prefix}": space[1:] or KML, "xmlns:xlink": XLINK[1:-1], "xmlns:x": "x"}
-    return b"<kml" if is_kml else b"<", ElementTree.tostring(root, "utf-8")
-
-
-def refuse_parts_elsewhere(
-    path: Path, name: str, one: ElementTree.Element, is_own: bool, others: Container[str]
-) -> None:
-    """Raise `CubeError` where a KML or GML element ``name`` has its content or coordinate system elsewhere."""
-    link = one.attrib.get(HREF, "#") if is_own else "#"
-    if name.startswith("NetworkLink"):
-        found = [inner.text or "" for inner in one.iter() if inner.tag.rpartition("}")[2] == "href"]
-        link = next((text for text in found or ["?"] if text.strip().rpartition("/")[2] not in others), "#")
-    if not link.startswith("#"):
-        raise CubeError(f"{path}: its {name} leads elsewhere, to {link[:80]}; save what it shows in the file itself")
-    if not self_contained(one.attrib.get("srsName", "EPSG:4326")):
-        raise CubeError(f"{path}: its coordinate system, {one.attrib['srsName'][:80]}, is not known by that name")

@@ -31,7 +31,7 @@ def load_matlab(path: Path, raw: bytes) -> Endmembers:
     except LibraryError:
         raise
     except Exception as error:  # whatever a damaged file throws
-        raise LibraryError(f"{path}: cannot be read as MATLAB: {brief(error)}") from None
+        raise LibraryError(f"{path}: is damaged, or no MATLAB file: {brief(error)}") from None
 
 
 def spectra_of(path: Path, file: Version5 | Version73) -> Endmembers:

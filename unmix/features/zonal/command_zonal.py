@@ -19,8 +19,7 @@ HIDDEN = ("map", "share_of", "area_m2", "nodata", "outside")
 @click.argument("runs", nargs=-1, required=True, metavar="STEM|FOLDER...", type=options.Input())
 @options.value(
     "--polygons",
-    "GeoJSON, GeoPackage, shapefile, KML, GML or FlatGeobuf, in any coordinate system that it names.  "
-    "[default: the whole scene]",
+    "GeoJSON, GeoPackage, shapefile or FlatGeobuf, in any coordinate system that it names.  [default: the whole scene]",
     type=options.Input(),
     metavar="FILE[:LAYER]",
 )

@@ -216,7 +216,7 @@ def zonal(
         Runs: the beginnings of their outputs' names, or one of these outputs each; or folders; all their finished
         runs are taken.
     polygons : path-like, optional
-        GeoJSON, GeoPackage, shapefile, KML, GML or FlatGeobuf (``FILE:LAYER``) with polygons; in any coordinate system
+        GeoJSON, GeoPackage, shapefile or FlatGeobuf (``FILE:LAYER``) with polygons; in any coordinate system
         that it names. Without it the one zone of a scene is all of it, and its name ``all``.
     column : str or sequence of str, optional
         The property with the polygons' names; further ones are columns, ``zone NAME`` each. Without it their only

@@ -6,8 +6,6 @@ cube.
 
 import contextlib
 import functools
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,7 +80,7 @@ class Version73:
 
     def value(self, name: str) -> np.ndarray:
         """Return a variable with its axes as in MATLAB."""
-        refuse_large(self.path, name, self.shapes[name])
+        refuse_large(self.path, name, self.shapes[name], self.dtype(name).itemsize)
         return np.asarray(self.dataset(name)[()]).T
 
     def texts(self, name: str) -> list[str]:
@@ -106,7 +104,7 @@ def open_matlab(
     except (CubeError, MethodError):
         raise
     except Exception as error:  # a damaged file may raise anything
-        raise CubeError(f"{path}: cannot be read as MATLAB: {brief(error)}") from None
+        raise CubeError(f"{path}: is damaged, or no MATLAB file: {brief(error)}") from None
 
 
 def open_variables(path: Path) -> Version5 | Version73:
@@ -251,28 +249,15 @@ def inflate_variable(path: Path, name: str, shape: tuple[int, int, int], axes: s
         with contextlib.closing(open_variables(path)) as file:
             if len(file.shapes[name]) == 3 and isinstance(file, Version73):
                 return inflate_chunks(path, file.dataset(name), axes[::-1], dtype)
-            if len(file.shapes[name]) == 3 and isinstance(file, Version5):
-                pieces = turned(file.planes(name), axes, dtype)
+            stored = file.value(name)
+            if stored.ndim == 3:
+                cube = stored.transpose([axes.index(axis) for axis in "byx"])
             else:
-                flat = file.value(name)
-                flat = flat if flat.shape == (bands, samples * lines) else flat.T
-                pieces = turned((plane.T for plane in flat.reshape(bands, samples, lines)), "yxb", dtype)
+                flat = stored if stored.shape == (bands, samples * lines) else stored.T
+                cube = flat.reshape(bands, samples, lines).transpose(0, 2, 1)
+            pieces = (([b, 0, 0], np.ascontiguousarray(cube[b : b + 1], dtype)) for b in range(bands))
             return from_pieces(path, [bands, lines, samples], dtype, pieces)
     except CubeError:
         raise
     except Exception as error:
-        raise CubeError(f"{path}: '{name}' cannot be read: {brief(error)}") from None
-
-
-def turned(planes: Iterator[np.ndarray], axes: str, dtype: np.dtype) -> Iterator[tuple[list[int], np.ndarray]]:
-    """Yield (band, line, sample) and values (bands, lines, samples) of stacks of planes along the last axis."""
-    from ..scratch import MOST_OF_A_STRIP
-
-    first = 0
-    for plane in planes:
-        rest = itertools.islice(planes, 0 if axes[2] == "b" else max(0, MOST_OF_A_STRIP // max(1, plane.nbytes) - 1))
-        values = np.stack([plane, *rest], axis=2)
-        start = {axes[0]: 0, axes[1]: 0, axes[2]: first}
-        order = [axes.index(axis) for axis in "byx"]
-        yield [start[axis] for axis in "byx"], np.ascontiguousarray(values.transpose(order), dtype)
-        first += values.shape[2]
+        raise CubeError(f"{path}: '{name}' is damaged: {brief(error)}") from None
