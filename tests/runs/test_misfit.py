@@ -110,3 +110,26 @@ def test_the_log_says_it(tmp_path):
     _, err = command("run", tmp_path / "s.hdr", "-e", write_csv(tmp_path / "e.csv", E), "-o", tmp_path / "out")
     record = json.loads((tmp_path / "out/s_run.json").read_text())
     assert f", {record['misfit_over_noise']['over_noise']:.2f} times the noise; " in err
+
+
+@pytest.mark.parametrize("relative", [0.0, 0.01])
+@pytest.mark.parametrize("dark", [0.05, 0.01])
+def test_even_brightness_is_said_where_noise_grows_with_the_signal(tmp_path, relative, dark):
+    """For certain, or as hidden by noise, where a dark endmember leaves the sums unknown; never where light varies."""
+    random = np.random.default_rng(7)
+    E = 0.2 + 0.8 * random.random((40, 3))
+    E[:, 2] *= dark
+    A = random.dirichlet(np.ones(3), (60, 70))
+    light = random.uniform(0.6, 1.4, (60, 70, 1))
+    for given in (A, A * light):
+        Y = given @ E.T
+        Y += (0.004 + relative * Y) * random.standard_normal(Y.shape)
+        words = {"endmembers": write_csv(tmp_path / "e.csv", E), "device": "cpu", "overwrite": True}
+        report = unmix.run(write_cube(tmp_path / "s.hdr", Y), out_dir=tmp_path / "out", **words)
+        said = [one for one in report["warnings"] if "errs less" in one]
+        if given is A:
+            answers = (unmix.solve(Y.reshape(-1, 40), E, method=method).abundances for method in ("nnls", "fcls"))
+            free, held = (np.abs(found - A.reshape(-1, 3)).mean() for found in answers)
+            assert len(said) == 1 and ("hides" in said[0]) == (dark == 0.01) and held < 0.5 * free
+        else:
+            assert not any("is even" in one for one in said)

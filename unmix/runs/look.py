@@ -24,6 +24,8 @@ MOST_NOISE_PART = 0.1
 WIDEST_BY_NOISE = 3.8
 # Sums of which nine in ten are this near each other are one, whatever the method takes them for.
 LEAST_BY_NOISE = 0.05
+# The least part of a band's noise that residuals are taken to keep.
+LEAST_LEFT = 0.05
 # Values are not those of light if values below 0 have more than this share of the sum of squares: of
 # minimum noise fractions it is a half, of reflectance with noise some per cent.
 BOTH_SIGNS = 0.2
@@ -92,8 +94,8 @@ class Look:
         Else None.
     misfit : Misfit, optional
         The run's misfit beside its noise; None where the sample does not tell.
-    is_even : bool
-        Whether the sums are one, but for noise: brightness does not vary.
+    sum_noise : float, optional
+        The standard deviation of the sums by noise, where that is all by which they differ from one. Else None.
     """
 
     negative: np.ndarray
@@ -105,7 +107,7 @@ class Look:
     sums: tuple[float, float] | None = None
     level: float | None = None
     misfit: Misfit | None = None
-    is_even: bool = False
+    sum_noise: float | None = None
 
     @classmethod
     def at(cls, sample: Sample, E: np.ndarray, rmse: np.ndarray | None = None) -> "Look":
@@ -124,10 +126,10 @@ class Look:
         L, p, residuals = Y.shape[1], unit.shape[1], left * lengths[:, None]
         squares = np.square(residuals).sum(axis=1) / max(1, L - p)
         noise = np.sqrt(np.percentile(squares, NOISE_PERCENTILE)) / lengths
+        ordinary = squares <= np.percentile(squares, 90)  # some pixels miss an endmember
+        of_bands = np.square(residuals[ordinary]).mean(axis=0)
         misfit = misfit_beside_noise(residuals, p, (sample.lines, sample.samples), rmse, lengths)
         if misfit is not None:
-            ordinary = squares <= np.percentile(squares, 90)  # some pixels miss an endmember
-            of_bands = np.square(residuals[ordinary]).mean(axis=0)
             weights = np.square(inverse)
             white = weights.sum(axis=1) * max(float(of_bands.mean()), 1e-300)
             misfit = misfit._replace(uneven=float(np.sqrt((weights @ of_bands / white).max())))
@@ -141,7 +143,9 @@ class Look:
         more = np.maximum(squares - (0.0 if misfit is None else misfit.noise**2), 0.0)  # than noise leaves
         missed = float(np.median(np.sqrt(more * max(1, L - p)) / lengths))
         off = abs(median - 1.0)
-        is_even = LEAST_BY_NOISE < high - low < WIDEST_BY_NOISE * by_noise and off < (high - low) / len(Y) ** 0.5
+        kept = np.maximum(1 - np.einsum("ij,ji->i", unit, inverse), LEAST_LEFT)  # of a band's noise, by residuals
+        sum_noise = max(by_noise, float(np.sqrt(np.square(adds) @ (of_bands / kept))))
+        is_one = LEAST_BY_NOISE < high - low < WIDEST_BY_NOISE * sum_noise and off < (high - low) / len(Y) ** 0.5
         is_beside = early > 1.0 + LEAST_LEVEL / 2 if median > 1 else late < 1.0 - LEAST_LEVEL / 2
         clear = off > LEAST_LEVEL and missed < MISFIT_OF_LEVEL * off and 4.0 * by_noise < off * np.sqrt(len(Y))
         return cls(
@@ -154,7 +158,7 @@ class Look:
             sums,
             median if is_beside and clear else None,
             None if rmse is None else misfit,
-            is_even,
+            sum_noise if is_one else None,
         )
 
 

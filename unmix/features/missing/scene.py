@@ -52,6 +52,8 @@ LEAST_PART, RAREST_PART, LEAST_CONTRAST, MOST_LEFT, LEAST_SHARE = 0.02, 0.005, 2
 # of the pixels hold, 49 have a direction with 5 to 84 % of the pixels among the first five, 40 as the first; of the
 # same scenes with all materials none has more than 3 %, of 53 others three have 4 to 6 %.
 SHARED_PART, LEAST_OF_NOISE, MOST_DIRECTIONS = 0.05, 2.0, 5
+# Nor is it said where these pixels' misfit is at most this many times what they have across the direction.
+BY_NOISE = 1.1
 # Up to this many times the misfit of other pixels, a candidate leaves nothing.
 MOST_OF_OTHERS = 1.5
 # Smaller misfits are not reported, unless they are this many times those of the other pixels.
@@ -164,9 +166,12 @@ def what_is_missing(
     found = [
         one for library in searched for one in candidates_for(look, worst, direction, misfit, whole, library, threads)
     ]
-    of_noise = float(np.median(look.noise[worst])) * np.sqrt(len(look.unit))
+    # The noise of these pixels may be larger than that of others, as of counts: it has no direction.
+    beside = look.left[worst] - np.outer(look.left[worst] @ direction, direction)
+    noise = np.maximum(look.noise[worst] * np.sqrt(len(look.unit)), np.linalg.norm(beside, axis=1))
+    of_noise = float(np.median(noise))
     is_clear = misfit > max(float(POOR), LEAST_OF_NOISE * of_noise) and clear > LEAST_CONTRAST
-    if not found and count < SHARED_PART * N and not is_clear:
+    if not found and not is_clear and (count < SHARED_PART * N or misfit <= BY_NOISE * of_noise):
         return None
     where, lines = order[:count], sample.lines[order[:count]]
     mean = look.Y[worst].mean(axis=0)

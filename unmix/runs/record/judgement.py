@@ -44,6 +44,9 @@ SUSPECT = 0.05
 
 # The share of the pixels with values that are masked for single bands, above which it is said.
 MANY_PARTLY = 0.02
+# Deviations of sums by noise below which brightness that varied by 15 % would show; and beyond which sums say nothing, as
+# of spectra that are equal up to a factor.
+TELLING, MOST_OF_SUM = 0.15, 1.0
 # The ratio of bright to dark pixels' sums of unconstrained abundances from which on brightness varies; the least
 # by which their median is off one where most pixels are darker, or brighter, than the library; and how much of that the
 # misfit may be, since of spectra that are missing the sum is not one.
@@ -108,7 +111,7 @@ class Free(Protocol):
     @property
     def misfit(self) -> Misfit | None: ...
     @property
-    def is_even(self) -> bool: ...
+    def sum_noise(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -261,8 +264,11 @@ def say_single_bands(seen: Seen) -> Iterator[str]:
 def say_brightness(seen: Seen) -> Iterator[str]:
     """Yield that pixels are darker or brighter than the library, or vary in brightness, or do not, against the method."""
     constraint = seen.method.constraint
-    if constraint.is_cone and len(seen.names) > 1 and seen.free is not None and seen.free.is_even and seen.is_noise:
-        yield "brightness is even, but for noise: `method` fcls, which takes the sum for one, errs less"
+    noise = None if seen.free is None else seen.free.sum_noise
+    if noise is not None and noise < MOST_OF_SUM and constraint.is_cone and len(seen.names) > 1 and seen.is_noise:
+        fcls = "`method` fcls, which takes the sum for one, errs less"
+        even = f"noise hides whether brightness varies (sums of abundances are ±{noise:.2g}): where it does not, {fcls}"
+        yield f"brightness is even, but for noise: {fcls}" if noise < TELLING else even
     if seen.free is None or seen.is_flat or seen.both_signs or not constraint.sum_to_one or len(seen.names) < 2:
         return
     if seen.is_shifted or seen.lacking > MANY_OUTSIDE:  # whose sum says nothing of brightness
