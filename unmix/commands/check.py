@@ -108,10 +108,9 @@ def check(
     began = time.perf_counter()
     seen = survey(scene)
     seconds_looking = time.perf_counter() - began
-    check_bands(seen, findings)
-    check_sample(seen, masked_in(scene, cube, how_read), findings)
     sample = Sample.read(scene)
-    check_noise(sample.Y, findings)
+    check_bands(seen, findings, check_noise(sample.Y, findings))
+    check_sample(seen, masked_in(scene, cube, how_read), findings)
     # A fill value that is not declared is below 0, too.
     if has_both_signs(sample.Y) and not (seen.fill or isinstance(scene.cube, Changed)):
         findings.warning(

@@ -10,10 +10,7 @@ import numpy as np
 from ..io import Scene, bands_named, counted, in_ranges
 from ..io.formats.header import PLAUSIBLE
 from ..scene import SINGLE_MASKS, ReadOptions, Survey, open_scene, survey
-
-# A band is named for its noise where that is so many times the noise of the median band, and this part of its values;
-# of so many bands or more, and pixels a band, below which noise is not told from signal.
-NOISY, LEAST_NOISE, FEWEST_BANDS, FEWEST_A_BAND = 5.0, 0.02, 10, 4
+from ..scene.signal import moments_of, noisy_bands
 
 
 @dataclass
@@ -65,8 +62,8 @@ def check_axis(findings: Findings) -> None:
         )
 
 
-def check_bands(seen: Survey, findings: Findings) -> None:
-    """Report bands that are marked bad, and such in use that are dead, constant or out of physical range."""
+def check_bands(seen: Survey, findings: Findings, noisy: list[int]) -> None:
+    """Report bands that are marked bad, and such in use that are dead, constant or out of range, but ``noisy`` ones."""
     cube, used = findings.scene.cube, set(seen.index.tolist())
     good = np.ones(cube.bands, bool) if cube.good_bands is None else cube.good_bands
     bad = [b for b in np.flatnonzero(~good).tolist() if b not in used]
@@ -76,7 +73,7 @@ def check_bands(seen: Survey, findings: Findings) -> None:
             f"{counted(len(bad), 'band')} marked bad {'is' if len(bad) == 1 else 'are'} left out: {in_ranges(bad)}",
         )
     for fault, bands in seen.faults().items():
-        if not bands:
+        if set(bands) <= {*noisy}:
             continue
         subject = f"{counted(len(bands), 'band')} in use {'is' if len(bands) == 1 else 'are'}"
         text = f"{subject} {fault} on the sample: {in_ranges(bands)}"
@@ -87,23 +84,13 @@ def check_bands(seen: Survey, findings: Findings) -> None:
         findings.add("error" if fault == "dead" else "warning", "bands", text)
 
 
-def check_noise(Y: np.ndarray, findings: Findings) -> None:
-    """Report bands whose noise, unexplained by other bands of pixels (n, L), is far above the median band's."""
-    n, L = Y.shape
-    if n < FEWEST_A_BAND * L or L < FEWEST_BANDS:
-        return
-    with np.errstate(over="ignore", invalid="ignore"):
-        rms, spread = np.sqrt(np.square(Y).mean(axis=0)), Y.std(axis=0)
-    if not (spread > 0).all() or not np.isfinite(spread).all():
-        return
-    D = (Y - Y.mean(axis=0)) / spread
-    explained = np.diag(np.linalg.inv(D.T @ D / n + 1e-12 * np.eye(L)))
-    noise = spread / np.sqrt(np.maximum(explained, 1.0))
-    noisy = findings.scene.bands.index[(noise > NOISY * np.median(noise)) & (noise > LEAST_NOISE * rms)].tolist()
-    if noisy:
-        have = "has" if len(noisy) == 1 else "have"
-        text = f"{counted(len(noisy), 'band')} in use {have} over {NOISY:g} times the noise of the median"
-        findings.info("bands", f"{text}: {in_ranges(noisy)}; `bands` and `ignore_nm` can leave them out")
+def check_noise(Y: np.ndarray, findings: Findings) -> list[int]:
+    """Report bands that are noisy in pixels (n, L), and return those without a signal, from 0."""
+    found = noisy_bands(findings.scene, *moments_of(Y))
+    if found is None:
+        return []
+    findings.add("warning" if found.is_without_signal else "info", "bands", found.said(findings.scene))
+    return found.bands if found.is_without_signal else []
 
 
 def masked_in(scene: Scene, path: str | os.PathLike[str], reading: ReadOptions) -> int:

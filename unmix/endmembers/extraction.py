@@ -13,6 +13,7 @@ from ..io import Scene
 from ..later import later
 from ..library import Endmembers
 from ..methods import Extraction
+from ..scene.signal import warn_of_bands
 from .nfindr import SEEDS, Simplex, nfindr, refined_vca
 from .passes import Passes, named, names_of, signal_of_all
 from .quality import quality_of
@@ -98,6 +99,7 @@ class Begun(NamedTuple):
         if left_out:
             found = signal_of_all(scenes, budget, threads, gpu)
             passes = Passes(scenes, budget, threads or cores(), 3 if how.outliers else 2, gpu=gpu)
+        warn_of_bands(scenes[0], found.pixels, found.mean, found.covariance)
         counts = counts_of(passes, found, plain) if how.count == "auto" else None
         p = int(how.count) if counts is None else capped(named(scenes), counts)
         refuse_count(p, needs_simplex, how.smooth, found)

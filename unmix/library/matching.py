@@ -1,5 +1,7 @@
 """Match spectra with those of a library: by angle or by information, as they are or without their continuum."""
 
+import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,8 +11,13 @@ from ..errors import LibraryError, MethodError
 from .spectra import Endmembers, each_once
 from .to_bands import FINER, MOST_SHIFT_OF_EQUAL, nearest, resample, spacing
 
+log = logging.getLogger("unmix")
+# Spectra that a warning names.
+MOST_NAMED = 5
 # Least share of a spectrum's channels that a library's spectrum must have to be compared.
 LEAST_SHARE = 0.5
+# The angle (rad) beyond which the nearest spectrum is hardly the same material: 10 degrees.
+FAR = 0.175
 # A match is ambiguous if the next one's distance is at most this many times its own.
 AMBIGUOUS = 1.1
 
@@ -177,6 +184,13 @@ def match(
                 f"{parts[0].source}: none of its spectra can be compared with '{spectra.names[i]}' of {spectra.source}"
             )
         matches.sort(key=lambda one: one.distance)
+    far = [name for name, matches in zip(spectra.names, found) if matches[0].distance > FAR]
+    if far and distance == "sam":
+        log.warning(
+            f"{spectra.source}: {', '.join(far[:MOST_NAMED])}{', …' * (len(far) > MOST_NAMED)}: over "
+            f"{math.degrees(FAR):.0f}° from all of {parts[0].source}: names are unlikely; are bands without signal left "
+            "out, and continua? `max_distance` leaves far ones without a name"
+        )
     return found
 
 

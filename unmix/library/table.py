@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from ..errors import LibraryError
-from ..io.formats.header import TO_NANOMETRES, axis_in_nanometres, fault_of_unit, guessed, is_no_axis, unit_of_heading
+from ..io.formats.header import (
+    SOLAR,
+    TO_NANOMETRES,
+    axis_in_nanometres,
+    fault_of_unit,
+    guessed,
+    is_no_axis,
+    unit_of_heading,
+)
 from ..io.text import NO_VALUE, Row, decimal_commas, decoded, table_rows
 from .spectra import Endmembers, make
 
@@ -110,6 +118,8 @@ def axis_of_heading(path: Path, heading: Sequence[str]) -> tuple[list[int], np.n
         found = LETTERED.fullmatch(cell)
         if counted := COUNTED.fullmatch(cell):
             lettered.setdefault(("", counted[2].lower()), []).append((i, float(counted[1])))
+        elif found and found[1] and found[3].lower() == "a":  # B8A, between B8 and B9
+            lettered.setdefault((found[1].lower(), ""), []).append((i, float(found[2]) + 0.5))
         elif found and i not in plain and (found[1] or found[3]):
             lettered.setdefault((found[1].lower(), found[3].lower()), []).append((i, float(found[2])))
     form, longest = max(lettered.items(), key=lambda one: len(one[1]), default=(("", ""), []))
@@ -118,8 +128,10 @@ def axis_of_heading(path: Path, heading: Sequence[str]) -> tuple[list[int], np.n
         first = (unit_of_heading(cell) for cell in heading[: plain[0] if plain else 0])
         unit = next((one for one in first if one and one != "index"), "")
         return plain, np.array([float(heading[i]) for i in plain]), unit
-    unit = unit_of_heading(" ".join(form))
-    return [i for i, _ in longest], np.array([value for _, value in longest]), unit if unit != "index" else ""
+    unit, values = unit_of_heading(" ".join(form)), np.array([value for _, value in longest])
+    if not form[1] and values.max() < SOLAR[0] and not np.any(values * 2 % 1):  # B2, B3, …: numbers of bands
+        values = np.arange(1.0, len(values) + 1)
+    return [i for i, _ in longest], values, unit if unit != "index" else ""
 
 
 def tell_others(path: Path, heading: Sequence[str], columns: Sequence[int], rows: Sequence[Sequence[str]]) -> None:

@@ -138,6 +138,8 @@ class Survey:
         Smallest and largest value, scaled.
     fill : str or None
         A sentence about fill values that no header declares, else about saturated ones; see `unmix.scene.undeclared`.
+    is_whole : bool
+        Whether all values are whole numbers.
     """
 
     index: np.ndarray
@@ -150,6 +152,7 @@ class Survey:
     low: np.ndarray
     high: np.ndarray
     fill: str | None
+    is_whole: bool
 
     def faults(self) -> dict[str, list[int]]:
         """Return the bands (from 0) that should not be used, by fault."""
@@ -158,7 +161,8 @@ class Survey:
         dead = (self.missing == unmasked) if unmasked else np.zeros(len(self.index), bool)
         constant = ~dead & (self.low == self.high) & (unmasked > 1)
         bright = self.bright > present / 2
-        reflectance = bright.sum() <= 0.2 * len(self.index)
+        # Whole numbers are counts, or reflectance that is not scaled yet.
+        reflectance = bright.sum() <= 0.2 * len(self.index) and not self.is_whole
         out_of_range = ~dead & ~constant & ((self.negative > present / 2) | (bright & reflectance))
         masks = {"dead": dead, "constant": constant, "out of physical range": out_of_range}
         return {fault: self.index[mask].tolist() for fault, mask in masks.items()}
@@ -170,7 +174,7 @@ def survey(scene: Scene) -> Survey:
     L = len(scene.bands.index)
     counts = np.zeros((3, L), np.int64)
     low, high = np.full(L, np.inf), np.full(L, -np.inf)
-    pixels = masked = partly = 0
+    pixels, masked, partly, is_whole = 0, 0, 0, True
     constants = ConstantPixels(scene)
     for part in sampled(scene.cube):
         constants.add(part)
@@ -180,10 +184,11 @@ def survey(scene: Scene) -> Survey:
         partly += int((absent.any(axis=1) & ~masked_here).sum())
         Y, absent = Y[~masked_here], absent[~masked_here]
         counts += np.stack([absent, ~absent & (Y < 0), ~absent & (Y > BRIGHTEST)]).sum(axis=1)
+        is_whole = is_whole and bool((absent | (np.floor(Y) == Y)).all())
         low = np.minimum(low, np.where(absent, np.inf, Y).min(axis=0, initial=np.inf))
         high = np.maximum(high, np.where(absent, -np.inf, Y).max(axis=0, initial=-np.inf))
     fill = constants.message() or constants.said_of_saturated()
-    return Survey(scene.bands.index, pixels, masked, partly, counts[0], counts[1], counts[2], low, high, fill)
+    return Survey(scene.bands.index, pixels, masked, partly, counts[0], counts[1], counts[2], low, high, fill, is_whole)
 
 
 def lengths_of(scene: Scene, most: int, constants: ConstantPixels | None = None) -> np.ndarray:
