@@ -111,6 +111,10 @@ def check(
     sample = Sample.read(scene)
     check_bands(seen, findings, check_noise(sample.Y, findings))
     check_sample(seen, masked_in(scene, cube, how_read), findings)
+    if not len(sample.Y) and seen.pixels > seen.masked + seen.partly:
+        findings.error(
+            "values", "every pixel would be masked, for a band that cannot be changed; `bands` auto may help"
+        )
     # A fill value that is not declared is below 0, too.
     if has_both_signs(sample.Y) and not (seen.fill or isinstance(scene.cube, Changed)):
         findings.warning(

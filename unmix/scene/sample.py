@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import CubeError
-from ..io import Changed, Cube, RemotePath, Scene, bytes_per_line, read_blocks
+from ..io import Changed, Cube, RemotePath, Scene, bands_named, bytes_per_line, read_blocks
 from ..library import Endmembers
 from .bands import WATER, windows_of
 from .undeclared import MOST_PIXELS, ConstantPixels, misfit_of_any, remedy
@@ -249,16 +249,19 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
     Y = sampled_spectra(scene, MOST_PIXELS)[0]
     if (varies := np.ptp(Y, axis=1) > 0).any():  # one value in all bands is fill
         Y = Y[varies]
-    E, waves = endmembers.matrix, scene.wavelengths
+    E, waves, alive = endmembers.matrix, scene.wavelengths, scene.bands.index
     if waves is not None:  # water vapour leaves noise, which is no mixture at any scale
         dry = np.all([(waves < low) | (waves > high) for low, high in windows_of("`ignore_nm`", WATER)], axis=0)
-        Y, E = (Y[:, dry], E[dry]) if 2 * dry.sum() > len(dry) else (Y, E)
-    found = remedy(scene, Y, E, False)
+        Y, E, alive = (Y[:, dry], E[dry], alive[dry]) if 2 * dry.sum() > len(dry) else (Y, E, alive)
+    dead = alive[np.ptp(Y, axis=0) == 0].tolist() if len(Y) > 1 else []
+    found = remedy(scene, Y, E, False) if not dead else None
     # Saturated bands decide lengths, but no medians of bands.
     middles = np.percentile(np.median(np.abs(Y), axis=1), 98), np.median(np.abs(E), axis=0).max()
     advised = middles[0] / middles[1] if min(middles) > 0 else ratio
     keeps, misfit = f"`scale` {1 / gain:g} keeps them", 0.0 if found else misfit_of_any(Y, E)
-    if (one := odd_one(endmembers)) is not None:
+    if dead:
+        brings = f"one value is in all pixels of {bands_named(dead)}: leave out with `bands` auto"
+    elif (one := odd_one(endmembers)) is not None:
         brings = f"{one}: bring all spectra to one unit"
     elif found is not None and "preset" in found[1]:
         brings = f"they have an offset, too: {found[1]} brings them together, {keeps}"
@@ -268,6 +271,8 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
         brings = f"no scale makes them mixtures of these (misfit {misfit:.0%}): {RAW}, or take another library; {keeps}"
     else:
         brings = said_of_scales(advised, gain, size, largest, len(endmembers.matrix))
+        is_product = any(f"`scale` {unit:g} " in brings for unit in UNITS)
+        brings += "; of raw counts take (raw - dark) / (white - dark)" * (cube.dtype.kind in "iu" and not is_product)
     return f"{cube.path}: pixels are {ratio:.3g} times as large as the endmembers of {endmembers.source}; {brings}"
 
 

@@ -64,6 +64,8 @@ def noisy_bands(scene: Scene, pixels: int, mean: np.ndarray, covariance: np.ndar
 
 def moments_of(Y: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
     """Return the number of some pixels (n, L), their mean and their covariance."""
+    if len(Y) < 2:
+        return 0, *np.full((2, Y.shape[1], Y.shape[1]), np.nan)
     with np.errstate(over="ignore", invalid="ignore"):
         return len(Y), Y.mean(axis=0), np.cov(Y, rowvar=False, bias=True)
 

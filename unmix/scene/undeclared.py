@@ -98,7 +98,7 @@ class ConstantPixels:
             )
         else:
             advice = f"`nodata` {values[0]} leaves them out, and pixels with it in single bands" + (
-                ", `mask` the others" if len(found) > 1 else ""
+                ", `mask` the others" if len(found) > 1 else "; `mask_out` a raster keeps these"
             )
         return f"{shares} {UNDECLARED}; {advice}"
 

@@ -14,6 +14,8 @@ log = logging.getLogger("unmix")
 OTHER_ORDER = 0.8
 # The part of the RMSE of two dates that a mean difference has where they differ all over; the most pairs said.
 MOST_SHARED, MOST_SAID = 0.8, 3
+# A mean difference below this part of a pixel's noise is not looked at.
+OF_NOISE = 0.25
 # How far from 1 the sum of shares may be, in the mean.
 ONE = 0.02
 # Degrees up to which two spectra are the same but for rounding.
@@ -43,7 +45,7 @@ def warn_of_maps(one: Side, other: Side, found: dict[str, Any], rmse_of: Callabl
 
 def warn_of_dates(one: Side, other: Side, rows: Sequence[dict[str, Any]]) -> None:
     """Warn where two dates differ by nearly the same in all pixels, as places hardly do, or have endmembers of their own."""
-    all_over = [row for row in rows if abs(row["mean_difference"]) > MOST_SHARED * row["rmse"] > 0]
+    all_over = [row for row in rows if differs_all_over(row)]
     if all_over:
         named = ", ".join(f"{row['a']} by {row['mean_difference']:+.3f}" for row in all_over[:MOST_SAID])
         log.warning(
@@ -57,6 +59,13 @@ def warn_of_dates(one: Side, other: Side, rows: Sequence[dict[str, Any]]) -> Non
             f"{one.path}, {other.path}: have endmembers of their own, up to {max(angles):.1f}° apart, which passes for "
             f"change: unmix both with `endmembers` {library}"
         )
+
+
+def differs_all_over(row: dict[str, Any]) -> bool:
+    """Return whether two dates differ by nearly the same in all pixels, but for noise where that is known."""
+    mean, noise = abs(row["mean_difference"]), row.get("variance") or 0.0
+    apart = max(row["rmse"] ** 2 - noise, mean**2) ** 0.5
+    return bool(mean > MOST_SHARED * apart and mean > OF_NOISE * noise**0.5)
 
 
 def warn_of_order(one: Side, other: Side, rmse: float, rmse_of: Callable[[Side, Side], float]) -> None:

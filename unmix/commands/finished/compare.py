@@ -38,6 +38,8 @@ from .sides import (
 ROUNDING_OF_MAPS = 1e-6
 # The share of the squares of a reference below which its variance is rounding of its values.
 LEAST_VARIANCE = 2.0**-100
+# Entries of pairs whose runs have ranges or deviations.
+OF_SHARES = "inside", "within", "significant", "variance"
 # The least variance of a reference, beside its squared errors, at which R² and slope say anything: at less it hardly
 # varies.
 LEAST_BESIDE_ERRORS = 1e-3
@@ -103,10 +105,10 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
 
 
 def shares_within(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> Iterator[dict[str, float | None]]:
-    """Yield for each pair the shares ``inside`` a's ranges, ``within`` a deviation, and ``significant``, if known."""
+    """Yield the shares of each pair ``inside`` ranges, ``within`` a deviation, ``significant``, and the ``variance``."""
     ranges, deviations = range_of_pairs(one, pairs), deviation_of_pairs(one, other, pairs)
     # Pixels with b inside a's range; |b − a| within one deviation of both; and beyond 1.96 of it, as 5 % are by chance.
-    inside, known = np.zeros((3, len(pairs))), np.zeros((3, len(pairs)))
+    inside, known = np.zeros((len(OF_SHARES), len(pairs))), np.zeros((len(OF_SHARES), len(pairs)))
     left, right = [i for i, _ in pairs], [j for _, j in pairs]
     for lines in plan_of(one, other) if ranges or deviations else ():
         A, B, in_a, in_b = both_of(one, other, lines)
@@ -120,13 +122,14 @@ def shares_within(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> I
         if deviations is not None:
             sigma, size = deviations(lines), np.abs(A - B)
             has_sigma = both & (sigma >= 0)
-            for k, is_there in enumerate((size <= sigma + ROUNDING_OF_MAPS, size > SIGNIFICANT * sigma), 1):
-                inside[k] += (has_sigma & is_there).sum(axis=(0, 1))
+            each = size <= sigma + ROUNDING_OF_MAPS, size > SIGNIFICANT * sigma, np.square(sigma)
+            for k, values in enumerate(each, 1):
+                inside[k] += np.where(has_sigma, values, 0).sum(axis=(0, 1))
                 known[k] += has_sigma.sum(axis=(0, 1))
     # Only shares that some pixel has: deviations of endmembers do not serve sums by class, nor the other way round.
-    told = [name for name, counts in zip(("inside", "within", "significant"), known) if counts.any()]
+    told = [name for name, counts in zip(OF_SHARES, known) if counts.any()]
     for k in range(len(pairs)):
-        shares = zip(("inside", "within", "significant"), inside[:, k], known[:, k])
+        shares = zip(OF_SHARES, inside[:, k], known[:, k])
         yield {name: float(some / all_of) if all_of else None for name, some, all_of in shares if name in told}
 
 
@@ -238,7 +241,8 @@ def compare(
         vary), ``largest_difference`` and its ``line`` and ``sample`` in a, on the grid that is compared, and, if a has
         ranges of what is compared, ``inside``, the share of b's values in them, and, if a or b has deviations (of both,
         √(σ_a² + σ_b²)), the share of pixels that differ by at most one, ``within`` (of normal errors 68 %), and by more
-        than 1.96, ``significant`` (5 %), and, with a threshold, how many pixels of a are ``below`` and ``above`` b by
+        than 1.96, ``significant`` (5 %), and their mean square, ``variance``, and, with a threshold, how many pixels of
+        a are ``below`` and ``above`` b by
         more (where deviations are known, also by more than 1.96 of them), and their ``below_hectares`` and
         ``above_hectares``, None without a place on a map; of runs of two scenes ``shift``, by how many lines and
         samples a is shifted against b, None where that is below 0.3 or not clear; ``only_a``, ``only_b``: names without

@@ -189,6 +189,8 @@ LEAST_WITH_SIGMA = 0.9
 UNSURE = 2.0
 # The share of a zone that a run may lack more than another before that is said.
 FEWER = 0.01
+# The part of a zone without values from which on it is named.
+MANY_WITHOUT = 0.1
 # Bytes of a map that are read at a time.
 BLOCK_BYTES = 16 * 2**20
 
@@ -385,11 +387,18 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
                     "rmse": float(sums["rmse"][z, b] / w) if "rmse" in maps and w else None,
                 }
             )
+    partly = dict.fromkeys(row["zone"] for row in rows if (row["nodata"] or 0.0) > MANY_WITHOUT)
+    if partly and zones is not None:
+        log.warning(
+            f"{run.stem.name}: hectares and means are of the pixels with values: zones that lack them in over a tenth: "
+            f"{some_of([*partly], MOST_SAID)}"
+        )
     traces = dict.fromkeys(row["band"] for row in rows if row["sigma"] and row["mean"] < UNSURE * row["sigma"])
     if traces and has_bounds:
+        other = "scls" if method in METHODS and METHODS[method].constraint.sum_to_one else "ucls"
         say_once(
-            f"means of {some_of([*traces], MOST_SAID)} may be noise alone, which only adds where a >= 0: `method` ucls or "
-            "scls has no such bias",
+            f"means of {some_of([*traces], MOST_SAID)} may be noise alone, which only adds where a >= 0: `method` "
+            f"{other} has no such bias",
             logging.WARNING,
         )
     return rows
