@@ -31,7 +31,7 @@ def command() -> None:
     """Build spectral libraries from a cube, inspect, prune, merge, rename or convert them, or resample them to the
     bands of a cube.
 
-    Formats read: CSV, ENVI (.sli, .lib), MATLAB, text files of the USGS (splib06) and ECOSTRESS, and folders of these.
+    Formats read: CSV, ENVI (.sli, .lib), MATLAB, text files of the USGS (splib06, splib07) and ECOSTRESS, and folders of these.
     Formats written, as OUT: .csv, or .sli with .hdr.
     """
 
@@ -202,43 +202,15 @@ def build(
 @OUT
 @options.value(
     "--rule",
-    "ear, masa: least mean RMSE or angle to its class; ies: classifies the library best; amuses: nearest to the signal "
-    "of --scene, "
-    "without near duplicates.",
-    type=("ear", "masa", "ies", "amuses"),
+    "ear, masa: least mean RMSE or angle to its class; ies: classifies the library best.",
+    type=("ear", "masa", "ies"),
     required=True,
 )
 @options.value(
     "-n --count",
-    "Spectra to keep of each class.  [default: 1 for ear and masa, all for amuses; not for ies]",
+    "Spectra to keep of each class.  [default: 1; not for ies]",
     type=click.IntRange(1),
     metavar="N",
-)
-@options.value(
-    "--scene",
-    "For amuses: the scene. --dimensions, --nearest, --separability and the options of reading are for amuses, too.",
-    type=IN,
-    metavar="CUBE",
-)
-@options.value(
-    "--dimensions",
-    "Dimensions of the scene's signal subspace.  [default: as unmix count has it, at least 15]",
-    type=click.IntRange(1),
-    metavar="N",
-)
-@options.value(
-    "--nearest share",
-    "Share of the spectra to consider: those nearest to that subspace.  [default: 0.9]",
-    type=click.FloatRange(0, 1, min_open=True),
-    metavar="F",
-)
-@options.value(
-    "--separability",
-    "Leave out spectra that differ from a nearer one by less than A, for the farthest A + B: Jeffries-Matusita "
-    "distance times tangent of the angle.  [default: 0.0002 0.02]",
-    type=click.FloatRange(0),
-    nargs=2,
-    metavar="A B",
 )
 @options.value("--min-fraction", "Least fraction in a model of another spectrum.", default=-0.05, metavar="F")
 @options.value("--max-fraction", "Largest fraction in a model of another spectrum.", default=1.05, metavar="F")
@@ -254,18 +226,12 @@ def build(
 @options.across_gaps
 @options.as_json
 @options.overwrite
-@options.budget
-@options.reading
 @options.logs
 def prune(
     library: Path,
     out: Path,
     rule: str,
     count: int | None,
-    scene: Path | None,
-    dimensions: int | None,
-    share: float | None,
-    separability: tuple[float, float] | None,
     min_fraction: float,
     max_fraction: float,
     max_rmse: float,
@@ -276,38 +242,20 @@ def prune(
     across_gaps: bool,
     as_json: bool,
     overwrite: bool,
-    memory: str,
-    threads: int | None,
-    **reading: Any,
 ) -> None:
     """Choose the spectra of LIBRARY that represent their classes best, and write them to OUT (.csv, or .sli with .hdr).
 
     Every spectrum models every other one, with shade; of equal spectra the first is chosen.
     """
-    from unmix.blocks import parse_size
-    from unmix.endmembers.subspace import distances_of
-    from unmix.library import fit, load_parts, prepared
+    from unmix.library import load_parts, prepared
     from unmix.library.classes import table_of_classes
-    from unmix.library.prune import Near, prune
+    from unmix.library.prune import prune
     from unmix.outputs.names import inputs_of
 
-    if (scene is None) == (rule == "amuses"):
-        raise click.UsageError(
-            "--rule amuses compares spectra with a scene; name it with --scene, and with no other --rule"
-        )
-    of_scene = {"share": share, "separability": separability}
-    given: dict[str, Any] = {name: value for name, value in of_scene.items() if value is not None}
-    if scene is None and (given or dimensions is not None):
-        raise click.UsageError("--dimensions, --nearest and --separability are for --rule amuses")
     parts = prepared(load_parts(library), library, classes, library_scale, select, across_gaps)
-    spectra, near = only_part(parts, library, complete), None
+    spectra = only_part(parts, library, complete)
     inputs = inputs_of(library=library, classes=table_of_classes(classes)[0] or None if classes else None)
-    if scene is not None:
-        opened = options.open_for_reading(scene, **reading)
-        fitted = fit([spectra], opened.cube, opened.bands.index)
-        distance = distances_of(fitted, opened, dimensions, parse_size(memory), threads)
-        near, inputs = Near(distance, **given), inputs + inputs_of(opened.cube)
-    chosen, facts = prune(spectra, rule, count, min_fraction, max_fraction, max_rmse, near)
+    chosen, facts = prune(spectra, rule, count, min_fraction, max_fraction, max_rmse)
     files, lines = written(chosen, out, overwrite, inputs), []
     for kind in dict.fromkeys(fact["class"] for fact in facts):
         members = [fact for fact in facts if fact["class"] == kind]

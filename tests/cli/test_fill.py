@@ -108,7 +108,7 @@ def test_what_else_there_may_be(tmp_path, caplog):
     assert "`nodata` -50" in said(cube, tie="450-800")
     write_cube(tmp_path / "m.hdr", np.arange(600, dtype=np.uint8).reshape(30, 20, 1) % 2)
     assert said(cube, mask=str(tmp_path / "m.hdr")).endswith(
-        "`nodata` -50 leaves them out, and pixels with it in single bands"
+        "`nodata` -50 leaves them out, and pixels with it in single bands; `mask_out` a raster keeps these"
     )
 
 

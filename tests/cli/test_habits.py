@@ -436,6 +436,3 @@ def test_an_option_that_is_given_twice_is_said(tmp_path):
     words = ("run", path, "-n", 2, "--dry-run", "--mask-out", path, "--mask-out", path, "-q", "-q")
     _, err = command(*words, "--method", "fcls", "--method=fcls", "-n", 3)
     assert err.splitlines() == ["unmix: warning: --count is given 2 times: the last counts, 3"]
-    words = ("library", "prune", path, tmp_path / "o.csv", "--rule", "ear")
-    _, err = command(*words, "--separability", 1, 2, "--separability", 3, 4, code=2)
-    assert "--separability is given 2 times: the last counts, 3 4" in err

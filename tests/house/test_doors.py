@@ -57,7 +57,6 @@ MAY_OPEN = {
     "features/images/match.py": "its image in the workplace",
     "io/formats/products.py": INPUT,
     "io/formats/matlab.py": INPUT,
-    "io/formats/matlab5.py": INPUT,
     "io/formats/geotiff.py": INPUT,
     "io/formats/zarr/store.py": INPUT,
     "cli/main.py": "standard streams",

@@ -56,7 +56,10 @@ HOUSE = {
         ("later", "features", "io/remote", "blocks", "errors"),
         {"numpy", "pyogrio", "pyproj", "rasterio", "shapely"},
     ),
-    "io/formats": (("io", "io/remote", "blocks", "errors"), {"h5py", "hdf5plugin", "isal", "numpy", "rasterio"}),
+    "io/formats": (
+        ("io", "io/remote", "blocks", "errors"),
+        {"h5py", "hdf5plugin", "isal", "numpy", "rasterio", "scipy"},
+    ),
     "io/formats/zarr": (("io/formats", "io", "io/remote", "errors"), {"numpy", "zarr"}),
     "io/export": (("io/formats", "io", "settings", "later", "errors"), {"h5py", "numpy", "pyproj", "rasterio", "zarr"}),
     "library": (("later", "io/formats", "io", "quotients", "certificate", "errors"), {"numpy", "spectral"}),

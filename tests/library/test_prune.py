@@ -1,25 +1,21 @@
 """Pruning a library, against loops over single models."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import refused, write_csv, write_cube
+from conftest import refused, write_csv
 from test_cli import unmix as command
 
 import unmix
 from unmix.library import Endmembers, load
 from unmix.library.prune import (
-    Near,
-    by_amuses,
     by_ear,
     by_ies,
     by_masa,
     kappa_of_model,
     mean_of_others,
     prune,
-    separability,
     square,
 )
 
@@ -105,7 +101,7 @@ def test_libraries_that_cannot_be_pruned():
     E, kinds = library(0)
     names = tuple(map(str, range(E.shape[1])))
     refused(unmix.LibraryError, "have no classes", lambda: prune(Endmembers(names, E, None), "ear"))
-    with pytest.raises(unmix.MethodError, match="there is ear, masa, ies, amuses"):
+    with pytest.raises(unmix.MethodError, match="there is ear, masa, ies"):
         prune(Endmembers(names, E, None, classes=tuple(kinds)), "music")
     E[:, 4] = 0
     refused(unmix.LibraryError, "'4' is zero", lambda: prune(Endmembers(names, E, None, classes=tuple(kinds)), "ear"))
@@ -133,85 +129,3 @@ def test_jasper(data):
     kept = {by: prune(whole, by)[0] for by in ("ear", "masa", "ies")}
     assert [len(one.names) for one in kept.values()] == [4, 4, 24]
     assert all(set(one.classes) == {"Tree", "Water", "Dirt", "Road"} for one in kept.values())
-
-
-def scene_of(tmp_path, E, held, noise=1e-3):
-    """A scene of mixtures of some spectra, and a library of all of them."""
-    random = np.random.default_rng(4)
-    A = random.dirichlet(np.ones(len(held)), (30, 40))
-    Y = A @ E[:, held].T + noise * random.standard_normal((30, 40, len(E)))
-    waves = np.linspace(400, 2400, len(E))
-    text = [f"{w:.3f}" for w in waves]
-    names, kinds = zip(*((f"s{j}", "ab"[j % 2]) for j in range(E.shape[1])))
-    write_csv(tmp_path / "l.csv", E, text, names=names, classes=kinds)
-    wavelength = "{" + ", ".join(text) + "}"
-    return write_cube(tmp_path / "x.hdr", Y, wavelength=wavelength, wavelength_units="nanometers")
-
-
-def test_amuses_leaves_out_what_the_scene_does_not_hold_and_near_duplicates(tmp_path):
-    random = np.random.default_rng(3)
-    E = random.uniform(0.1, 0.9, (60, 12))
-    held = [0, 1, 4, 5, 8, 9]
-    E[:, 10] = E[:, 0] * 1.3 + 0.001 * random.standard_normal(60)
-    E[:, 11] = E[:, 0] * 1.3 + 0.15 * random.standard_normal(60)
-    path = scene_of(tmp_path, E, held)
-    words = ("library", "prune", tmp_path / "l.csv", tmp_path / "o.csv", "--rule", "amuses", "--scene", path)
-    words += ("--dimensions", 6)
-    facts = json.loads(command(*words, "--json", "--nearest", 8 / 12)[0])
-    kept = {fact["name"] for fact in facts if fact["kept"]}
-    distance = np.array([fact["distance"] for fact in facts])
-    basis = np.linalg.svd(np.fromfile(tmp_path / "x.img").reshape(-1, 60), full_matrices=False)[2][:6].T
-    expected = [np.linalg.norm(e - basis @ (basis.T @ e)) / np.linalg.norm(e) for e in E.T]
-    np.testing.assert_allclose(distance, expected, atol=1e-7)
-    assert distance[[0, 1, 4, 5, 8, 9, 10]].max() < 0.05 < distance[11] < 0.4 < distance[[2, 3, 6, 7]].min()
-    assert len(kept & {"s0", "s10"}) == 1 and kept - {"s0", "s10"} == {"s1", "s4", "s5", "s8", "s9", "s11"}
-    one_each = json.loads(command(*words, "--json", "-n", 1, "--overwrite")[0])
-    assert sorted(fact["class"] for fact in one_each if fact["kept"]) == ["a", "b"]
-    assert load(tmp_path / "o.csv").matrix.shape == (60, 2)
-
-
-def test_amuses_against_a_loop_over_pairs():
-    """The published rule, written out: Degerickx et al. 2017; of 90 % of the spectra, in the order of their distances."""
-    E, _ = library(5, (20, 20), L=30)
-    distance = np.random.default_rng(1).uniform(0, 1, 40)
-    order = np.argsort(distance)[:36]
-    some = distance[order][2:]
-    kept = []
-    for k, j in enumerate(order):
-        threshold = 0.002 + (0.01 * (distance[j] - some.min()) / (some.max() - some.min()) if k >= 2 else 0.0)
-        alike = False
-        for i in kept:
-            x, y = E[:, j], E[:, i]
-            matusita = np.sqrt(np.sum((np.sqrt(x / x.sum()) - np.sqrt(y / y.sum())) ** 2))
-            angle = np.arccos(x @ y / np.sqrt(x @ x * (y @ y)))
-            alike |= matusita * np.tan(angle) < threshold
-        kept += [] if alike else [j]
-    table = replace(square(E), near=Near(distance, 0.9, (0.002, 0.01)))
-    assert by_amuses(table, ["a"] * 40, None) == sorted(kept) and 5 < len(kept) < 30
-
-
-def test_amuses_needs_a_scene_and_others_none(tmp_path):
-    path = scene_of(tmp_path, np.random.default_rng(3).uniform(0.1, 0.9, (20, 6)), [0, 1, 2])
-    words = ("library", "prune", tmp_path / "l.csv", tmp_path / "o.csv", "--rule")
-    assert "--scene" in command(*words, "amuses", code=2)[1]
-    assert "--scene" in command(*words, "ear", "--scene", path, code=2)[1]
-    assert not (tmp_path / "o.csv").exists()
-
-
-def test_amuses_where_distances_would_be_rounding(tmp_path):
-    """As many dimensions as bands hold every spectrum; so does a spectrum that is zero in the bands in use have no distance."""
-    E = np.random.default_rng(3).uniform(0.1, 0.9, (20, 6))
-    E[:15, 5] = 0.0
-    path = scene_of(tmp_path, E, [0, 1, 2])
-    words = ("library", "prune", tmp_path / "l.csv", tmp_path / "o.csv", "--rule", "amuses", "--scene", path)
-    assert "hold every spectrum" in command(*words, "--dimensions", 20, "--select", "!s5", code=2)[1]
-    assert "'s5' is zero in all bands in use" in command(*words, "--bands", "1-12", code=3)[1]
-    facts = json.loads(command(*words, "--select", "!s5", "--bands", "1-12", "--json")[0])
-    assert max(fact["distance"] for fact in facts[:3]) < 0.02 < min(fact["distance"] for fact in facts[3:])
-    assert "are for --rule amuses" in command(*words[:4], "--rule", "ear", "--nearest", 0.5, "--overwrite", code=2)[1]
-
-
-def test_spectra_beyond_a_right_angle_are_separable():
-    a = np.random.default_rng(1).standard_normal(30)
-    found = separability(a, np.column_stack([-a, a, a + 1e-3, np.abs(a)]))
-    assert np.isinf(found[0]) and found[1] == 0 and 0 < found[2] < 1e-3 and found[3] > 0.1

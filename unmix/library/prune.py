@@ -2,41 +2,17 @@
 
 Each spectrum i models each other one j by least squares, ``f = e_iᵀe_j / e_iᵀe_i``, which is then held within limits;
 what is missing is shade. All that follows is made of the RMSE of these models, of the angles between spectra, and of
-whether a model is within the limits (Roberts et al. 1997). With a scene, spectra that it does not hold are left out
-first (`Near`).
+whether a model is within the limits (Roberts et al. 1997).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import LibraryError, MethodError
 from .classes import NO_CLASSES
 from .spectra import Endmembers, angles_between
-
-# Share of the spectra, nearest to a scene, that stay unless they are near copies.
-NEAREST = 0.05
-
-
-@dataclass(frozen=True)
-class Near:
-    """How far N spectra are from what a scene holds, and the thresholds of `by_amuses`.
-
-    Attributes
-    ----------
-    distance : array (N,), float64
-        See `unmix.endmembers.subspace.distances_to`.
-    share : float
-        Of the spectra, nearest first, that are looked at.
-    separability : tuple of float
-        Spectra are left out that are less separable than this from one that is nearer to the scene: the first number
-        for the nearest, the sum of both for the farthest.
-    """
-
-    distance: np.ndarray
-    share: float = 0.9
-    separability: tuple[float, float] = (0.0002, 0.02)
 
 
 @dataclass(frozen=True)
@@ -52,17 +28,12 @@ class ErrorSquare:
         Whether fraction and RMSE are within the limits; True on the diagonal.
     same : array (N, N), bool
         Whether two spectra are equal in every channel.
-    spectra : array (L, N), float64
-    near : Near or None
-        How far they are from a scene.
     """
 
     rmse: np.ndarray
     angle: np.ndarray
     models: np.ndarray
     same: np.ndarray
-    spectra: np.ndarray
-    near: Near | None = None
 
 
 def square(E: np.ndarray, low: float = -0.05, high: float = 1.05, most: float = 0.025) -> ErrorSquare:
@@ -77,7 +48,7 @@ def square(E: np.ndarray, low: float = -0.05, high: float = 1.05, most: float = 
     models = (fraction == held) & (rmse <= most)
     np.fill_diagonal(models, True)
     same = np.array([(E[:, [i]] == E).all(axis=0) for i in range(N)])
-    return ErrorSquare(rmse, angles_between(E, E), models, same, E)
+    return ErrorSquare(rmse, angles_between(E, E), models, same)
 
 
 def mean_of_others(values: np.ndarray, table: ErrorSquare, kinds: Sequence[str]) -> np.ndarray:
@@ -153,41 +124,8 @@ def by_ies(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[
             return chosen
 
 
-def separability(one: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return a spectrum's (L,) Jeffries-Matusita distance times tan(angle) to others (L, n) (Padma, Sanjeevi 2014)."""
-    # Spectra over their sums count as probabilities; values below zero count as zero.
-    p, q = (np.sqrt(np.maximum(values, 0.0)) for values in (one[:, None], others))
-    p, q = (root / np.maximum(np.linalg.norm(root, axis=0), 1e-300) for root in (p, q))
-    angle = angles_between(one[:, None], others)[0]
-    return np.where(angle < np.pi / 2, np.linalg.norm(p - q, axis=0) * np.abs(np.tan(angle)), np.inf)
-
-
-def by_amuses(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[int]:
-    """Choose spectra close to the scene, and of similar ones the closest (Degerickx et al. 2017)."""
-    near = table.near
-    if near is None:
-        raise MethodError("`rule` amuses compares spectra with a scene; give one")
-    N, E = len(kinds), table.spectra
-    # The nearest share of all, in the order of distances, each unless it is less separable than a threshold from one
-    # before, of any class. The threshold grows with the distance; the nearest twentieth has the lowest.
-    order = np.argsort(near.distance, kind="stable")[: max(1, round(near.share * N))]
-    distance, nearest = near.distance[order], round(N * NEAREST)
-    reach = distance[nearest:]
-    low, rise = near.separability
-    extent = float(np.ptp(reach)) if len(reach) else 0.0
-    along = (distance - reach.min()) / extent if extent > 0 else np.zeros(len(order))
-    along[:nearest] = 0.0
-    chosen: list[int] = []
-    for j, at in zip(order, along):
-        if sum(kinds[i] == kinds[j] for i in chosen) >= (count or N):
-            continue
-        if not chosen or not (separability(E[:, j], E[:, chosen]) < low + rise * at).any():
-            chosen.append(int(j))
-    return sorted(chosen)
-
-
 Pruner = Callable[[ErrorSquare, Sequence[str], int | None], list[int]]
-PRUNERS: dict[str, Pruner] = {"ear": by_ear, "masa": by_masa, "ies": by_ies, "amuses": by_amuses}
+PRUNERS: dict[str, Pruner] = {"ear": by_ear, "masa": by_masa, "ies": by_ies}
 
 
 def prune(
@@ -197,7 +135,6 @@ def prune(
     low: float = -0.05,
     high: float = 1.05,
     most: float = 0.025,
-    near: Near | None = None,
 ) -> tuple[Endmembers, list[dict[str, object]]]:
     """Choose spectra of a library with classes by a rule of `PRUNERS`; return them and facts about every spectrum."""
     if rule not in PRUNERS:
@@ -209,7 +146,7 @@ def prune(
     if not len(E) or len(zero):
         fault = f"'{library.names[zero[0]]}' is zero" if len(E) else "no channel has a value of every spectrum"
         raise LibraryError(f"{library.source}: {fault}")
-    table, kinds = replace(square(E, low, high, most), near=near), library.classes
+    table, kinds = square(E, low, high, most), library.classes
     chosen = PRUNERS[rule](table, kinds, count)
     ear, masa = mean_of_others(table.rmse, table, kinds), mean_of_others(table.angle, table, kinds)
     kind = np.asarray(kinds)
@@ -223,7 +160,6 @@ def prune(
             "masa": float(masa[j]),
             "models_in_class": int(inside[j]),
             "models_outside": int(outside[j]),
-            "distance": None if near is None else float(near.distance[j]),
             "kept": j in chosen,
         }
         for j, name in enumerate(library.names)

@@ -275,7 +275,7 @@ def refuse_outside(
             f"{library.source}: covers {low:g} to {high:g} nm, and not {centres[outside][0]:g} nm{band_numbers}; "
             f"{int(outside.sum())} of {counted(len(centres), 'band')} are outside: "
             + (
-                "is one axis in another unit? Its heading says so: cm-1, um"
+                "is one axis in another unit? Write it into its heading: wavenumber (cm-1)"
                 if outside.all()
                 else "leave them out with `ignore_nm` or `bands`"
             )

@@ -30,7 +30,6 @@ from ..options import Options
 from ..options.contradictions import uses_of_noise
 from ..outputs.names import inputs_of, refuse_inputs
 from ..problem import LessBackground, LessShade, Problem, Step, Weights, of_mean_square_one
-from ..scene.albedo import Albedo
 from ..settings import names_where
 
 
@@ -248,7 +247,7 @@ class Inputs:
     def possible(self, endmembers: Endmembers) -> Endmembers:
         """Return extracted endmembers with any albedo above 1, which no spectrum of reflectance has, set to 1."""
         above = endmembers.matrix > 1.0
-        if not isinstance(self.scene.cube, Albedo) or not above.any():
+        if self.options.reading.albedo is None or not above.any():
             return endmembers
         names = [name for name, bands in zip(endmembers.names, above.T) if bands.any()]
         log.warning(
@@ -267,10 +266,10 @@ class Inputs:
     def as_given(self, endmembers: Endmembers, keep: Callable[[Endmembers], Endmembers]) -> Endmembers:
         """Return the endmembers as given or extracted, shade included, before any change to them."""
         scene, options, shade = self.scene.unchanged(), self.options, self.shade
-        cube = self.scene.cube
-        if isinstance(cube, Albedo):
-            endmembers = replace(endmembers, matrix=cube.of_library.reflectance(endmembers.matrix))
-            shade = None if shade is None else replace(shade, matrix=cube.of_library.reflectance(shade.matrix))
+        if options.reading.albedo is not None:
+            of_library: Any = getattr(self.scene.cube, "of_library")  # noqa: B009 - of an `Albedo`, imported where used
+            endmembers = replace(endmembers, matrix=of_library.reflectance(endmembers.matrix))
+            shade = None if shade is None else replace(shade, matrix=of_library.reflectance(shade.matrix))
         # Windows of bands are tied (`tie`): ``keep`` returns the endmembers that a regression selected.
         elif scene is not self.scene:
             endmembers = keep(options.library_of(scene))

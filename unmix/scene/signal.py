@@ -67,7 +67,7 @@ def moments_of(Y: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
     if len(Y) < 2:
         return 0, *np.full((2, Y.shape[1], Y.shape[1]), np.nan)
     with np.errstate(over="ignore", invalid="ignore"):
-        return len(Y), Y.mean(axis=0), np.cov(Y, rowvar=False, bias=True)
+        return len(Y), Y.mean(axis=0), np.atleast_2d(np.cov(Y, rowvar=False, bias=True))
 
 
 def warn_of_bands(scene: Scene, pixels: int, mean: np.ndarray, covariance: np.ndarray) -> None:

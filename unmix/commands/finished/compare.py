@@ -317,7 +317,7 @@ def compare(
     if None not in scenes and scenes[0] != scenes[1] and not is_averaged:
         is_placed = one.grid is not other.grid or (placed(one.cube) is not None and is_one_grid(one.cube, other.cube))
         same = "place" if is_placed else "line and sample"
-        log.info(f"{other.path}: is of another scene than {one.path}; pixels of the same {same} are compared")
+        log.info(f"{one.path}, {other.path}: two scenes, of which pixels of the same {same} are compared")
     repeat_warnings([one.report, other.report])
     found, pairs = comparison(one, other)
     if None not in scenes and scenes[0] != scenes[1]:

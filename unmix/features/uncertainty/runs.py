@@ -23,7 +23,7 @@ class UncertaintySettings:
         noise="of pixels",
         excludes=dict.fromkeys(("tv", "laplacian"), "")
         | {
-            "likelihood": "whose noise is of counts: leave it out, and give `noise` with the roots of the counts",
+            "likelihood": "whose noise is of counts; least squares with `noise`, the roots of the counts, has it",
             "mesma": "whose error is that of the choice: use `average`",
             "l1": "whose abundances are too small, which deviations cannot tell",
             **dict.fromkeys(("albedo", "free"), "which changes the noise of bands"),

@@ -5,7 +5,7 @@ The map of intimate mixtures, whose single-scattering albedo is unmixed: the RMS
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,9 +16,12 @@ from ...io import Cube, origin_of, read_lines, spectra
 from ...options import Options
 from ...pages.pictures import MOST_CLASSES, fields_of_classes
 from ...problem import Problem
-from ...scene.albedo import Geometry, geometry_of
+from ...scene import geometry_of
 from ...settings.maps import MAPS
 from .solved import map_of_solved, squares_of_residuals
+
+if TYPE_CHECKING:
+    from ...scene.albedo import Geometry
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class ReflectanceMap:
     """The RMSE of the reflectance that the modelled albedo has."""
 
     problem: Problem
-    geometry: Geometry
+    geometry: "Geometry"
     bands = MAPS["reflectance"].bands
     description = "RMSE of the reflectance"
 

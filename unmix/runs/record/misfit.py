@@ -60,7 +60,11 @@ class Misfit(NamedTuple):
         # ``is_white``: they take noise to be of one size in all bands.
         # As if the correlation falls with the distance of bands; a smooth spectrum sums up all of it.
         factor = ((1 + self.correlation) / max(1 - self.correlation, 1e-3)) ** 0.5
-        much = f"{self.over_noise:.2g} times" if self.over_noise > EXPLAINED else f"in {in_percent(self.above)} above"
+        much = (
+            f"{self.over_noise:.2g} times"
+            if self.over_noise > EXPLAINED
+            else f"in {in_percent(self.above)} of the pixels above"
+        )
         more = [
             f"the misfit is {much} the noise: {results}, which are by noise alone, hold fewer truths than they say"
         ] * (not self.is_noise)
