@@ -909,6 +909,15 @@ def test_what_runs_warned_of_and_what_dates_share_is_said(tmp_path, caplog):
         unmix.compare(tmp_path / name, tmp_path / "first")
         said[name] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert not said["changed"]
+    for name, shift in {"first": 0.0, "shifted": 0.02, "again": 0.0}.items():  # below the noise of a pixel
+        Y = A @ E.T + shift * (E[:, 0] - E[:, 1]) + 0.02 * random.standard_normal((30, 30, 20))
+        path = write_cube(tmp_path / f"{name}.hdr", Y.astype(np.float32))
+        how = {"method": "ucls", "uncertainty": True, "device": "cpu", "browse": False, "out_dir": tmp_path / "u"}
+        unmix.run(path, endmembers=tmp_path / "e.csv", **how)
+    for name in ("shifted", "again"):
+        caplog.clear()
+        unmix.compare(tmp_path / "u" / name, tmp_path / "u/first")
+        assert ("differ all over" in caplog.text) == (name == "shifted")
     assert "differ all over" in str(said["hazy"]) and "endmembers of their own" in str(said["own"])
     assert "dark: pixels are darker than the library" in str(said["dark"]) and "differ all over" in str(said["dark"])
     unmix.run(tmp_path / "dark.hdr", endmembers=tmp_path / "e.csv", method="nnls", device="cpu", out_dir=tmp_path / "n")

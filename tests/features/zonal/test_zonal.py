@@ -342,6 +342,8 @@ def test_pixels_by_their_centres(run, tmp_path, caplog):
         assert (row["hectares"] is None) == (not inside.any())
         assert any(x < 0 or x > SAMPLES or y < 0 or y > LINES for x, y in ring) or row["outside"] == 0
     assert rows[-1]["outside"] == 0 and rows[-3]["outside"] == 1
+    lacking = [row["zone"] for row in rows if (row["nodata"] or 0) > 0.1]
+    assert lacking and f"zones that lack them in over a tenth: {lacking[0]}" in caplog.text
     assert (
         "zones that have no pixel in the scene: " in caplog.text and "zones that lie beyond it in part: " in caplog.text
     )
@@ -613,3 +615,5 @@ def test_sigma_of_a_mean_holds_the_bias_of_absent_materials(tmp_path, method, ca
         without += [one / row["pixel_sigma"] * 600**0.5 for one, row in zip(apart, rows)]
     assert np.mean(np.array(off) < 2) > 0.94
     assert (np.mean(np.array(without) < 2) < 0.5) == (method != "scls") == ("may be noise alone" in caplog.text)
+    other = {"fcls": "scls", "nnls": "ucls"}.get(method, "")
+    assert f"{other} has no such bias" in caplog.text or not other
