@@ -12,6 +12,9 @@ from unmix.settings.maps import MAPS
 
 from . import options
 
+# Names of maps without a partner that are printed.
+MOST_NAMED = 8
+
 
 @click.command("compare")
 @click.argument("maps", metavar="A B | A...", nargs=-1, required=True, type=options.Local())
@@ -173,7 +176,10 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
     yield from options.aligned([tuple(titles), *rows], 2)
     for key, other in (("only_a", "B"), ("only_b", "A")):
         if found[key]:
-            yield f"without a partner in {other}: {', '.join(found[key])}"
+            more = len(found[key]) - MOST_NAMED
+            yield f"without a partner in {other}: {', '.join(found[key][:MOST_NAMED])}" + f" and {more} more" * (
+                more > 0
+            )
     certified = [f"{name} {count}" for name, count in zip("AB", found["certified"]) if count is not None]
     if certified:
         yield f"pixels certified: {', '.join(certified)}"

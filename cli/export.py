@@ -37,7 +37,8 @@ def command(maps: tuple[Path, ...], wanted: tuple[str, ...], **settings: Any) ->
     from unmix import export
     from unmix.runs.files.finished import stem_of_outputs
 
-    archive.refuse_one_stem([stem_of_outputs(path) for path in maps])
+    if "{dir}" not in str(settings["out_dir"]):
+        archive.refuse_one_stem([stem_of_outputs(path) for path in maps])
 
     def one(_: int, path: Path) -> None:
         for file in export(path, maps=wanted or None, **settings):

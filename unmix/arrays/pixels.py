@@ -83,7 +83,7 @@ def solve(
     ------
     CubeError, LibraryError
         If shapes do not match, float64 would round the values, or the endmembers are collinear or not finite; if pixels
-        are whole numbers more than 50 times as large as the endmembers, as files store reflectance.
+        are of a whole-number type and more than 50 times as large as the endmembers, as files store reflectance.
     MethodError, DeviceError
         If method, solver or device is unknown, do not fit together or are not available.
 
@@ -314,7 +314,8 @@ def checked(Y: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Y, given_E = on_host(Y), on_host(E)
     E = np.ascontiguousarray(given_E, dtype=np.float64)
     if E.ndim != 2 or 0 in E.shape or not np.all(np.isfinite(E)):
-        raise LibraryError(f"E must be (L, p) of finite numbers, but has shape {E.shape}")
+        what = f"has shape {E.shape}" if E.ndim != 2 or 0 in E.shape else "holds NaN or infinity"
+        raise LibraryError(f"E must be (L, p) of finite numbers, but {what}")
     if Y.ndim < 1 or Y.shape[-1] != E.shape[0]:
         raise CubeError(f"Y must be (..., {E.shape[0]}) for E of {E.shape[0]} bands, but has shape {Y.shape}")
     refuse_lost_digits(Y, given_E)

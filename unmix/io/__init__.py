@@ -108,6 +108,15 @@ SIGNATURES = (
 )
 
 
+# Those whose files hold several arrays by name.
+OF_NAMES = "products", "matlab", "zarr"
+
+
+def has_names(path: Path) -> bool:
+    """Return whether a file may hold several cubes, each by its name: HDF5, Zarr, MATLAB."""
+    return path.suffix.lower() != ".npy" and reader_of(path)[0] in OF_NAMES
+
+
 def open_cube(path: str | os.PathLike[str], dataset: str | None = None, wavelengths: str | None = None) -> Cube:
     """Open a scene; read only its header.
 
@@ -153,7 +162,7 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     module, function = reader_of(path)
     if date and module != "products":
         raise CubeError(f"{path}: is no HDF5 or NetCDF file with several times, so it has no #{brief(date)}")
-    has_names = module in ("products", "matlab", "zarr")
+    has_names = module in OF_NAMES
     axis_file = None if wavelengths is None or (has_names and not is_file(wavelengths)) else located(wavelengths)
     if dataset is not None and not has_names:
         if not exists(path):

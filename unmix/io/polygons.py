@@ -59,8 +59,8 @@ def placed(shapes: Sequence[Any], groups: Sequence[int], count: int, system: str
     transform, moved = geotransform(cube.fields.get("map info", "")), np.array(shapes, object)
     if transform is None:
         raise CubeError(
-            f"{cube.path}: has no map info that gives it a place, so polygons have none in it; name its pixels in a "
-            "table"
+            f"{cube.path}: has no map info that gives it a place, so polygons have none in it: run its parts with "
+            "`lines` and `samples`, or take the maps of `ortho` of a swath to a GIS"
         )
     rasterio, own = gdal("polygons need"), system_of(cube.fields)
     try:

@@ -133,8 +133,8 @@ def refuse_lacking(parts: Sequence[Endmembers], classes: str) -> None:
 
 # The message about a library without classes, for commands that need them.
 NO_CLASSES = (
-    "its spectra have no classes; name a column of them with `classes` (`unmix library table` writes a table to fill "
-    "in)"
+    "its spectra have no classes; name a column of them with `classes`, or `classes` name for a class each (`unmix "
+    "library table` writes a table to fill in)"
 )
 
 

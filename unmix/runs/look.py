@@ -23,7 +23,7 @@ MOST_NOISE_PART = 0.1
 # Sums of which nine in ten are within this many deviations by noise vary by noise alone: 3.3 of normal noise.
 WIDEST_BY_NOISE = 3.8
 # Sums of which nine in ten are this near each other are one, whatever the method takes them for.
-LEAST_BY_NOISE = 0.05
+LEAST_BY_NOISE = 0.02
 # The least part of a band's noise that residuals are taken to keep.
 LEAST_LEFT = 0.05
 # Values are not those of light if values below 0 have more than this share of the sum of squares: of
@@ -164,7 +164,7 @@ class Look:
 
 def has_both_signs(Y: np.ndarray) -> bool:
     """Return whether values (N, L) lie on both sides of 0, as those of minimum noise fractions do."""
-    Y = Y[~is_odd(Y)]
+    Y = Y[~is_odd(Y) & (np.ptp(Y, axis=1) > 0)]  # one value in all bands is fill
     with np.errstate(over="ignore", invalid="ignore"):
         squares, below = np.square(Y).sum(axis=0), np.square(np.minimum(Y, 0.0)).sum(axis=0)
         of_bands = np.mean(below > BOTH_SIGNS * squares)  # not of a few bands without light, whose noise is large

@@ -267,6 +267,11 @@ class SceneRun:
                 endmembers, passes = library or Endmembers.from_dict(about["endmembers"]), about["passes"]
         elif library is not None:
             endmembers, passes = library, 1
+            if library.pixels is not None and "method" in options.left_open:
+                log.info(
+                    f"{cube.path}: its endmembers are of pixels: fractions are of the area; `method` nnls with "
+                    "`normalize` length has those of a run without endmembers"
+                )
             if options.likelihood == "poisson":  # abundances of counts are in any unit
                 warn_of_fill(self.scene)
             else:

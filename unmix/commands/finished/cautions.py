@@ -27,12 +27,20 @@ LEAST_SHARE, LARGEST_SHARE = -1.0, 2.0
 def warn_of_maps(one: Side, other: Side, found: dict[str, Any], rmse_of: Callable[[Side, Side], float]) -> None:
     """Warn of maps in another order of pixels, and of values that are no shares; ``found`` is the result of `compare`."""
     warn_of_order(one, other, found["rmse"], rmse_of)
-    sums = [sum(row[key] for row in found["pairs"]) for key in ("mean_a", "mean_b")]
+    rest = []
+    for side, means, alone in zip((one, other), found["means"], (found["only_a"], found["only_b"])):
+        rest.append(sum(mean for name, mean in zip(side.names, means) if name in alone))
+        if alone and abs(rest[-1]) > ONE:
+            log.warning(
+                f"{side.path}: {len(alone)} maps without a partner hold {rest[-1]:.2g} of it in the mean, which RMSE and "
+                "SRE leave out"
+            )
+    sums = [sum(means) for means in found["means"]]
     off = [abs(total - 1.0) for total in sums]
-    if min(off) < ONE < 5 * ONE < max(off):
+    if min(off) < ONE < 5 * ONE < max(off) < LARGEST_SHARE:
         log.warning(
-            f"{one.path}, {other.path}: sum to {sums[0]:.2g} and {sums[1]:.2g} in the mean, so that one is no shares: "
-            "run with `normalize` sum"
+            f"{one.path}, {other.path}: sum to {sums[0]:.2g} and {sums[1]:.2g} in the mean: one does not hold shares "
+            "(of a run: `normalize` sum)"
         )
     for side, (low, high), per_cent in zip((one, other), found["values"].values(), ("100,1", "1,100")):
         if not side.report and (low < LEAST_SHARE or high > LARGEST_SHARE):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InputError, MethodError, UnmixError
+from ...io import has_names
 from ...io.cube import band_names
 from ...library import Endmembers
 from ...library.spectra import angles_between
@@ -53,11 +54,14 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
     places: list[tuple[int, int] | None] = [None] * len(pairs)
     both, only_a, only_b = 0, 0, 0
     seen = {"a": [np.inf, -np.inf], "b": [np.inf, -np.inf]}
+    totals = [np.zeros(len(side.names)) for side in (one, other)]
     for first, A, B, in_a, in_b in blocks_of(one, other):
         present = in_a & in_b
         if not both and present.any():
             middle = np.median(B[..., right][present], axis=0)
         both += int(present.sum())
+        for total, values in zip(totals, (A, B)):
+            total += values[present].sum(axis=0)
         only_a += int((in_a & ~in_b).sum())
         only_b += int((in_b & ~in_a).sum())
         for side, values in (("a", A[in_a]), ("b", B[in_b])):
@@ -94,13 +98,14 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
                 "sample": None if place is None else place[1],
             }
         )
-    total, signal = float(squares.sum()), float(b2.sum())
+    error, signal = float(squares.sum()), float(b2.sum())
     return {
         "pixels": {"compared": both, "only_a": only_a + pixels_outside(one), "only_b": only_b + pixels_outside(other)},
-        "rmse": float(np.sqrt(total / (n * max(1, len(pairs))))),
-        "sre": None if not (total > 0 and signal > 0) else float(10 * np.log10(signal / total)),
+        "rmse": float(np.sqrt(error / (n * max(1, len(pairs))))),
+        "sre": None if not (error > 0 and signal > 0) else float(10 * np.log10(signal / error)),
         "rows": rows,
         "values": seen,
+        "means": [(total / n).tolist() for total in totals],
     }
 
 
@@ -329,6 +334,7 @@ def compare(
                 "samples; edges pass for changes: register the scenes first"
             )
     warn_of_maps(one, other, found, lambda a, b: float(comparison(a, b)[0]["rmse"]))
+    del found["means"]
     if threshold is not None:
         for row, counts in zip(found["pairs"], beyond(one, other, pairs, threshold)):
             row |= counts
@@ -346,11 +352,11 @@ def compare(
 def both_sides(
     paths: tuple[Path, Path], kind: str | None, likely: Sequence[str | None], dataset: str | None
 ) -> tuple[Side, Side]:
-    """Open both maps, arrays last: they may take the other's size; ``dataset`` is of b, or of a if b is a run's."""
-    takes = [not is_array(path) and FinishedRun.of_source(path) is None for path in paths] if dataset else [True]
+    """Open both maps, arrays last: they may take the other's size; ``dataset`` is of b, or of a if b holds no arrays by name."""
+    takes = [dataset is None or (FinishedRun.of_source(path) is None and has_names(path)) for path in paths]
     if not any(takes) and any(map(is_array, paths)):
         raise MethodError(f"`dataset` {dataset}: names a map in a file of several, which neither is")
-    names = [None, dataset] if takes[-1] else [dataset, None]
+    names = [dataset, None] if takes == [True, False] else [None, dataset]
 
     def opened(k: int, size: tuple[int, int] | None) -> Side:
         return side_of(paths[k], kind, likely[k], names[k], size)

@@ -190,7 +190,7 @@ def detect(
             if limit >= 1:
                 log.warning(
                     f"{scene.stem}: {name} is too near the background: its threshold, {limit:.3g}, is above 1, which "
-                    "pixels of it alone have; give `threshold`"
+                    "pixels of it alone have, or much of the scene holds it, so that its scores are too low; give `threshold`"
                 )
         above: list[list[Above]] = [[] for _ in limits]
         best = [(-np.inf, 0)] * len(library.names)  # the largest score of each, and the first pixel that has it

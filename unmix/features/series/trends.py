@@ -82,9 +82,7 @@ def series(
     order = np.argsort(years, kind="stable")
     found, years = [found[k] for k in order], years[order]
     if years[-1] < SHORT:
-        log.warning(
-            f"the dates span {years[-1] * DAYS:.0f} days: a change a year goes beyond them, and seasons are in it"
-        )
+        log.warning(f"the dates span {years[-1] * DAYS:.0f} days: seasons pass for a change a year")
     own = ("fraction" if all(run.has("fraction") for run in found) else "abundance") if kind is None else kind
     asked = {run.asked(kind, SHARES) or own for run in found}
     if len(asked) > 1:

@@ -100,7 +100,9 @@ class NoiseCube:
         try:
             return open_cube(path, dataset or None)
         except CubeError as error:
-            raise CubeError(f"{error} (the noise is a cube, or a text file with a number a line)") from None
+            raise CubeError(
+                f"{error} (the noise is a cube, of HDF5 as FILE:/NAME:byx, or a text file with a number a line)"
+            ) from None
 
     @functools.cached_property
     def part(self) -> Scene:
