@@ -85,10 +85,15 @@ if simulated():
 QUICK, MOST_COMPILED = "not slow and not real", 740
 
 
-def rest_slow(values, *quick):
+def rest_slow(values, *quick, mark=pytest.mark.slow):
     """The values of a parameter, or tuples of those of several, of which the quick tier takes these alone."""
     rows = {value: value if isinstance(value, tuple) else (value,) for value in values}
-    return [value if value in quick else pytest.param(*row, marks=pytest.mark.slow) for value, row in rows.items()]
+    return [value if value in quick else pytest.param(*row, marks=mark) for value, row in rows.items()]
+
+
+def at_night(values, *kept):
+    """The values of a parameter of a slow test, of which each CI takes these alone, and the night the others."""
+    return rest_slow(values, *kept, mark=pytest.mark.night)
 
 
 class Compiled(event.Listener):

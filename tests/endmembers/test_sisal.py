@@ -7,7 +7,7 @@ import tracemalloc
 import naive
 import numpy as np
 import pytest
-from conftest import falsify_record, rest_slow, write_cube
+from conftest import at_night, falsify_record, rest_slow, write_cube
 from scipy.io import loadmat
 from scipy.optimize import linprog
 from test_cli import unmix as command
@@ -123,7 +123,7 @@ def test_a_run_and_its_proof(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [12, 18])
+@pytest.mark.parametrize("count", at_night([12, 18], 12))
 def test_many_corners_and_few_pixels_outside(tmp_path, count):
     """Where τ is large, so are slopes: a minimum is known by what a step would gain."""
     Y, _ = mixtures(7, 16, 0.002, lines=40, samples=50, L=30, largest=1.0)

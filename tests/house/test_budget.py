@@ -9,26 +9,26 @@ from sources import statements
 ROOT = Path(__file__).parents[2]
 # The most statements of each room of the product; `core` are the files beside the rooms.
 ROOMS = {
-    "features": 8954,
+    "features": 8955,
     "solvers": 4682,
-    "io": 5386,
+    "io": 5387,
     "endmembers": 3491,
-    "runs and outputs": 3376,
+    "runs and outputs": 3377,
     "commands and cli": 4222,
     "arrays": 1602,
     "library": 1440,
     "compiled": 1076,
     "pages": 870,
-    "scene": 978,
+    "scene": 979,
     "devices": 609,
     "maps": 438,
-    "problem": 332,
+    "problem": 333,
     "settings": 258,
     "options": 250,
     "methods": 196,
     "core": 1081,
 }
-TESTS = 29_677
+TESTS = 29_700
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

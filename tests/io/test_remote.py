@@ -220,7 +220,7 @@ def test_lost_connections_go_on_where_they_ended(large: Path, validators: tuple[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("validators", [("ETag",), ()], ids=str)
+@pytest.mark.parametrize("validators", [("ETag",), pytest.param((), marks=pytest.mark.night)], ids=str)
 def test_slow_line(large: Path, validators: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """A line on which no answer arrives within the time of one request: what arrived is kept."""
     monkeypatch.setattr(module, "REQUEST_SECONDS", 1)
@@ -539,6 +539,7 @@ def test_library_and_mask_of_server(scene: Path, tmp_path: Path) -> None:
     assert maps_in(tmp_path / "a") == maps_in(tmp_path / "b")
 
 
+@pytest.mark.night
 @pytest.mark.slow
 def test_killed_at_any_moment(scene: Path, bucket, store: str, tmp_path: Path) -> None:
     """kill -9 at six moments of a run from a server to a store: the same command ends it, with a local run's maps."""

@@ -139,7 +139,7 @@ def test_values_far_from_zero(tmp_path, monkeypatch, offset, block):
         assert pair["slope"] == pytest.approx(np.polyfit(b[..., j].ravel(), a[..., k].ravel(), 1)[0], rel=1e-6)
 
 
-def test_fewer_endmembers_and_pixels(tmp_path, scene):
+def test_fewer_endmembers_and_pixels(tmp_path, scene, caplog):
     unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "a", format="hdf5")
     keep = np.ones((11, 13, 1), np.uint8)
     keep[0, :5] = 0
@@ -149,6 +149,7 @@ def test_fewer_endmembers_and_pixels(tmp_path, scene):
     assert found["pixels"] == {"compared": 136, "only_a": 5, "only_b": 0}
     assert [(pair["a"], pair["b"]) for pair in found["pairs"]] == [("em 2", "em 2"), ("em 4", "em 1")]
     assert found["only_a"] == ["em 1", "em 3"] and found["only_b"] == []
+    assert "s: 2 maps without a partner hold " in caplog.text and "in the mean: one" not in caplog.text
     out, _ = command("compare", tmp_path / "a/s", tmp_path / "b/s")
     for words in ("136 pixels compared, 5 only in A", "without a partner in B: em 1, em 3", "A 141, B 136"):
         assert words in out

@@ -249,4 +249,7 @@ def test_runs_of_one_stem_do_not_replace_each_other(tmp_path, finished):
     both = [finished, tmp_path / "n/s_rmse.img", "-o", tmp_path / "o", "-f", "netcdf", "--overwrite"]
     _, err = command("export", *both, code=2)
     assert "n/s have one stem" in err and not (tmp_path / "o").exists()
+    command("export", *both[:2], "-o", tmp_path / "o/{dir}", "-f", "netcdf")
+    assert len(list((tmp_path / "o").rglob("s_rmse.nc"))) == 2
+    shutil.rmtree(tmp_path / "o")
     command("export", finished, finished.with_name("s_rmse.img"), *both[2:])

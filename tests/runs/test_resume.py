@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import PATIENCE, cut_off, refused, rest_slow, wait_until
+from conftest import PATIENCE, at_night, cut_off, refused, rest_slow, wait_until
 from test_cli import unmix as command
 
 import unmix
@@ -82,7 +82,7 @@ def same(out, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", at_night([signal.SIGKILL, signal.SIGTERM, signal.SIGINT], signal.SIGKILL))
 def test_killed_at_random_moments(tmp_path, whole, number):
     """Killed thrice on the way; every time it goes on, reads what is left and a sample, and ends in the same bytes."""
     folder, expected, _ = whole

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE
+from conftest import PATIENCE, at_night
 from test_cli import process
 from test_cli import unmix as command
 
@@ -76,7 +76,7 @@ def test_a_signal_while_it_starts(tmp_path: Path, number: signal.Signals) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", STOPPING, ids=lambda number: number.name)
+@pytest.mark.parametrize("number", at_night(STOPPING, signal.SIGTERM), ids=lambda number: number.name)
 def test_a_signal_at_any_moment(tmp_path: Path, number: signal.Signals) -> None:
     moments = random.Random(int(number))
     codes = [check_moment(tmp_path / str(k), number, moments.uniform(0, 1.5)) for k in range(14)]

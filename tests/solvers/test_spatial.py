@@ -87,6 +87,7 @@ def test_cost_and_bound_are_those_of_numpy(kind, weight, l1, sum_to_one):
     assert -1e-14 * exact < exact - bound <= found.gap * exact * (1 + 1e-6) + 1e-13 * exact
 
 
+@pytest.mark.night
 @pytest.mark.slow
 def test_half_the_squares_are_nonnegative_least_squares():
     """With the Laplacian the whole image is one problem that scipy solves."""

@@ -85,6 +85,8 @@ class Problem:
         How models are chosen; None for every method but MESMA.
     noise : array (L,), unmix.maps.derived.noise.NoiseCube or None
         Standard deviation of each band, or of each band of each pixel, where it is given.
+    lost : int
+        Dimensions of the bands in which the pixels have no noise, as background was taken out of them.
     own : unmix.runs.inputs.CountedPixels, unmix.runs.penalties.neighbours.Smoothed or None
         Weights and the like of each pixel, or the abundances that were found for all pixels together.
     further : mapping
@@ -123,6 +125,7 @@ class Problem:
     steps: Sequence[Step] = ()
     mesma: ModelChoice | None = None
     noise: Any = None
+    lost: int = 0
     own: Any = None
     further: Mapping[str, Any] = field(default_factory=dict)
     penalty: np.ndarray = field(default_factory=lambda: np.empty(0))

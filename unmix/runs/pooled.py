@@ -41,21 +41,21 @@ class Pooled(NamedTuple):
         # By the numbers of `beside`; a pixel without a degree of freedom has variance 0.
         found, free = np.zeros(len(squares)), self.free + own
         for k in np.unique(own[free > 0]):
-            base, divisor, largest, _ = self.beside(float(k))
+            base, divisor, largest, *_ = self.beside(float(k))
             some, lone = own == k, max(float(k), 1.0)
             is_lacking = squares[some] > largest
             found[some] = np.maximum((base + squares[some]) / divisor, np.where(is_lacking, squares[some] / lone, 0.0))
         return found, free
 
-    def beside(self, own: float) -> tuple[float, float, float, float]:
-        """Return four numbers that turn a squared residual with ``own`` degrees of freedom into a variance of noise."""
+    def beside(self, own: float) -> tuple[float, float, float, float, float]:
+        """Return five numbers that turn a squared residual with ``own`` degrees of freedom into a variance of noise."""
         # The number to add, the divisor of the sum, the largest square that is noise, and by how much a deviation is
-        # larger than if noise were known.
+        # larger than if noise were known; and ``own``.
         from scipy.special import chdtri, stdtrit
 
         largest = float(chdtri(own, LACKING)) * self.variance if own > 0 and self.free > 0 else np.inf
         factor = float(stdtrit(self.free + own, ONE_DEVIATION))
-        return self.free * self.variance, self.free + own, largest, factor
+        return self.free * self.variance, self.free + own, largest, factor, own
 
 
 def pooled(sample: Sample, problem: Problem) -> Pooled:
@@ -64,7 +64,7 @@ def pooled(sample: Sample, problem: Problem) -> Pooled:
     given = E[:, : E.shape[1] - shade]
     best = solve(sample.Y, given, method=problem.method.name, solver=problem.solver.name)
     A = np.column_stack([best.abundances, 1 - best.abundances.sum(axis=-1)]) if shade else best.abundances
-    own = len(E) - problem.constraint.free(A).sum(axis=1) + problem.constraint.equations
+    own = len(E) - problem.lost - problem.constraint.free(A).sum(axis=1) + problem.constraint.equations
     some = best.valid & (own > 0) & (best.rmse > 0)
     return of_squares(np.square(best.rmse[some]) * len(E), own[some].astype(float))
 

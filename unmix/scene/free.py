@@ -48,6 +48,7 @@ class Freed(Changed):
         lengths = np.linalg.norm(free.matrix, axis=0)
         U, sizes, _ = np.linalg.svd(free.matrix / np.where(lengths > 0, lengths, 1.0), full_matrices=False)
         self.basis = np.ascontiguousarray(U[:, sizes > DEPENDENT_PART * sizes.max(initial=0.0)])
+        self.lost = self.basis.shape[1]
         if self.basis.shape[1] < min(free.matrix.shape):
             raise LibraryError(f"{free.source}: a spectrum of `free` is zero, or a mixture of the others; leave it out")
         if self.basis.shape[1] + 1 >= len(self.basis):

@@ -3,7 +3,7 @@
 import numpy as np
 import oracle
 import pytest
-from conftest import KINDS, LINES, SAMPLES, L, read_map, refused, verify_tells, write_csv, write_cube
+from conftest import KINDS, LINES, SAMPLES, L, at_night, read_map, refused, verify_tells, write_csv, write_cube
 from reference import draws as definition
 
 import unmix
@@ -63,7 +63,9 @@ def sums_by_class(A):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "normalized"), [("nnls", True), ("pcls", False), ("fcls", False)])
+@pytest.mark.parametrize(
+    ("method", "normalized"), at_night([("nnls", True), ("pcls", False), ("fcls", False)], ("nnls", True))
+)
 def test_noise_alone_against_noisy_copies(setting, method, normalized):
     folder, E, Y, sigma = setting
     found, bands = run(

@@ -118,7 +118,7 @@ class RangeMap:
             if np.ptp(self.deviations) > 0:  # another measure has another best mixture
                 A = self.mixtures.solve(Y)
         by_residual = self.limit.within is None and not has_noise
-        free = freedom(L, A, self.problem.constraint.equations)
+        free = freedom(L - self.problem.lost, A, self.problem.constraint.equations)
 
         def most(squares: np.ndarray) -> np.ndarray:
             if not by_residual:

@@ -42,7 +42,7 @@ class RangesSettings:
         kind="number",
         noise="of pixels",
         needs=("ranges",),
-        excludes=dict.fromkeys(("albedo", "free"), "which changes the noise of bands"),
+        excludes={"albedo": "which changes the noise of bands"},
     )
     simultaneous: bool = setting(
         False,

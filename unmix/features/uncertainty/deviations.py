@@ -42,7 +42,7 @@ def pull(Y: Any, E: Any, A: Any, rows: Any, others: Any, first: int, scale: Any,
     # has a divisor: see `Pooled.beside`.
     # The residual is orthogonal to the support (or to its differences to ``first``): others need no part taken off.
     L, k = E.shape
-    base, free, largest, factor = beside
+    base, free, largest, factor, own = beside
     for n in range(Y.shape[0]):
         square, least = 0.0, np.inf
         for b in range(L):
@@ -53,9 +53,7 @@ def pull(Y: Any, E: Any, A: Any, rows: Any, others: Any, first: int, scale: Any,
             square += r * r
         noise = 1.0
         if free > 0.0:
-            noise = (
-                max((base + square) / free, square / (L - k + (first >= 0)) if square > largest else 0.0)
-            ) ** 0.5 * factor
+            noise = (max((base + square) / free, square / own if square > largest else 0.0)) ** 0.5 * factor
         shift = 0.0
         for b in range(L if first >= 0 else 0):
             shift += rows[first, b] * Y[n, b]
@@ -159,6 +157,7 @@ class Uncertainty:
         self.shared = shared or Pooled()
         self.problem, self.constraint, self.noise, self.sums = problem, problem.constraint, problem.noise, sums
         self.E = problem.endmembers.matrix
+        self.dimensions = len(self.E) - problem.lost
         self.rows = np.ascontiguousarray(self.E.T)
         self.is_each = isinstance(self.noise, NoiseCube)  # whether each pixel has its own noise
         self.weights = self.noise if isinstance(self.noise, np.ndarray) else np.ones(len(self.E))
@@ -273,9 +272,9 @@ class Uncertainty:
 
     def of_pixels(self, of: OfSupport, Y: np.ndarray, A: np.ndarray, variances: np.ndarray | None) -> np.ndarray:
         """Return the bands (N, bands) of pixels with one support; ``variances`` (N, L) are those of their bands."""
-        columns, beside = of.columns, (0.0, 0.0, 0.0, 0.0)
+        columns, beside = of.columns, (0.0, 0.0, 0.0, 0.0, 0.0)
         if self.noise is None:
-            beside = self.shared.beside(float(len(self.E) - len(columns) + self.constraint.equations))
+            beside = self.shared.beside(float(self.dimensions - len(columns) + self.constraint.equations))
             if beside[1] <= 0.0:  # the pixel is fitted exactly, whatever its noise is
                 return np.full((len(Y), len(self.bands)), NODATA)
         found = np.empty((len(Y), 2))

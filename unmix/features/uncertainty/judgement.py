@@ -44,8 +44,8 @@ def judge_deviations(
 def said_of_deviations(above_3: float, below_1: float) -> list[tuple[int, str]]:
     """Return what the deviations of a scene hold, as sentences to log with their levels."""
     said = [
-        f"by noise that bands do not share, deviations are right to 5 % in {in_percent(above_3)} of the pixels, where "
-        f"no fraction is near 0 (validity above {SOUND:g}), and too wide in others"
+        f"if bands share no noise, deviations are right to 5 % in {in_percent(above_3)} of the pixels, too wide where "
+        "fractions are near 0"
     ]
     if below_1 > MANY_NEAR_ZERO:
         said.append(

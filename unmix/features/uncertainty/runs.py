@@ -26,7 +26,7 @@ class UncertaintySettings:
             "likelihood": "whose noise is of counts; least squares with `noise`, the roots of the counts, has it",
             "mesma": "whose error is that of the choice: use `average`",
             "l1": "whose abundances are too small, which deviations cannot tell",
-            **dict.fromkeys(("albedo", "free"), "which changes the noise of bands"),
+            "albedo": "which changes the noise of bands",
         },
     )
 

@@ -66,7 +66,7 @@ class Misfit(NamedTuple):
             else f"in {in_percent(self.above)} of the pixels above"
         )
         more = [
-            f"the misfit is {much} the noise: {results}, which are by noise alone, hold fewer truths than they say"
+            f"the misfit is {much} the noise: {results}, by noise alone, hold fewer truths than they say"
         ] * (not self.is_noise)
         if is_white and self.uneven > UNEVEN:
             more.append(
