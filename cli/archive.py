@@ -350,7 +350,7 @@ def refuse_one_stem(runs: Sequence[Path]) -> None:
         first = seen.setdefault(same_name(run.name), run)
         if os.path.realpath(first.parent) != os.path.realpath(run.parent):
             raise click.UsageError(
-                f"{first} and {run} have one stem, so they would write the same outputs; write {dir} in -o, for "
+                f"{first} and {run} have one stem, so they would write the same outputs; write {{dir}} in -o, for "
                 "their folders"
             )
 

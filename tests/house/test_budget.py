@@ -11,15 +11,15 @@ ROOT = Path(__file__).parents[2]
 ROOMS = {
     "features": 8955,
     "solvers": 4682,
-    "io": 5387,
+    "io": 5411,
     "endmembers": 3491,
     "runs and outputs": 3377,
-    "commands and cli": 4222,
+    "commands and cli": 4225,
     "arrays": 1602,
-    "library": 1440,
+    "library": 1442,
     "compiled": 1076,
     "pages": 870,
-    "scene": 979,
+    "scene": 985,
     "devices": 609,
     "maps": 438,
     "problem": 333,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 196,
     "core": 1081,
 }
-TESTS = 29_700
+TESTS = 29_711
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

@@ -126,7 +126,7 @@ def test_a_library_that_hangs_or_crashes_is_one_line(tmp_path, monkeypatch):
     """In a child process; what it says otherwise is left to the parent."""
     probe.survives(tmp_path, lambda: None)
     probe.survives(tmp_path, lambda: 1 / 0)
-    refused(unmix.CubeError, "crashes on opening it \\(signal 6\\)", probe.survives, tmp_path, crash)
+    refused(unmix.CubeError, "crashes on reading it \\(signal 6\\)", probe.survives, tmp_path, crash)
     monkeypatch.setattr(probe, "MOST_CHILD_SECONDS", 1)
     with pytest.raises(unmix.CubeError, match="does not come back"):
         probe.survives(tmp_path, lambda: sum(1 for _ in iter(int, 1)))
@@ -173,7 +173,7 @@ def test_threads_inside_the_library_do_not_matter_to_the_child(tmp_path):
         reading = [pool.submit(read) for _ in range(150)]
         for _ in range(20):
             probe.survives(tmp_path, read)
-        refused(unmix.CubeError, "crashes on opening it", probe.survives, tmp_path, crash)
+        refused(unmix.CubeError, "crashes on reading it", probe.survives, tmp_path, crash)
         assert {each.result() for each in reading} == {sum(range(200_000))}
 
 
@@ -391,3 +391,20 @@ def test_a_band_without_values_is_why_nothing_is_solved(tmp_path):
     ):
         unmix.run(path, endmembers=csv, device="cpu")
     assert unmix.run(path, endmembers=csv, device="cpu", bands="auto")["pixels"]["solved"] == 54
+
+
+def test_matlab_objects_beside_a_cube_are_left_out(tmp_path):
+    """As of a string: scipy lists no variable of a file that holds one."""
+    scipy.io.savemat(tmp_path / "s.mat", {"cube": Y})
+    flags = (6).to_bytes(4, "little") + (8).to_bytes(4, "little") + (17).to_bytes(4, "little") + bytes(4)
+    names = b"".join(
+        (1).to_bytes(4, "little") + (8).to_bytes(4, "little") + word
+        for word in (b"text\0\0\0\0", b"MCOS\0\0\0\0", b"string\0\0")
+    )
+    body = flags + names
+    whole = (tmp_path / "s.mat").read_bytes()
+    opaque = (14).to_bytes(4, "little") + len(body).to_bytes(4, "little") + body
+    (tmp_path / "o.mat").write_bytes(whole + opaque)
+    np.testing.assert_array_equal(read_values(tmp_path / "o.mat"), Y)
+    (tmp_path / "c.mat").write_bytes(whole[:-40])
+    refused(unmix.CubeError, "cut short", open_cube, tmp_path / "c.mat")

@@ -237,7 +237,7 @@ FAULTS = {
         lambda path: scipy.io.savemat(path, {"Y": np.ones((5, 12)), "nRow": 3, "nCol": 5}),
         "'Y' has the shape (5, 12), but nRow x nCol is 3 x 5",
     ),
-    "no mat": ("s.mat", lambda path: path.write_bytes(MAT4), "is damaged, or no MATLAB file"),
+    "no mat": ("s.mat", lambda path: path.write_bytes(MAT4), "no variable begins here, or it is cut short"),
     "mat 4": ("s.mat", lambda path: path.write_bytes(bytes(30)), "is named like MATLAB, but does not begin like it"),
 }
 

@@ -264,7 +264,7 @@ def test_libraries_as_text(tmp_path):
         ("a.txt", ECOSTRESS.split("\r\n 0.42")[0], "no table of wavelengths"),
         ("a.txt", PLOT.replace("Column 3: Soil~~2\n", ""), "names 2 columns, but its table has 3"),
         ("a.sli", "x", "no library that is known"),
-        ("a.mat", "MATLAB 5.0 MAT-file", "is damaged, or no MATLAB file"),
+        ("a.mat", "MATLAB 5.0 MAT-file", "its first 128 bytes are damaged"),
     ],
 )
 def test_faulty_libraries(tmp_path, name, text, fault):

@@ -111,7 +111,7 @@ def check(
     sample = Sample.read(scene)
     check_bands(seen, findings, check_noise(sample.Y, findings))
     check_sample(seen, masked_in(scene, cube, how_read), findings)
-    if not len(sample.Y) and seen.pixels > seen.masked + seen.partly:
+    if isinstance(scene.cube, Changed) and not len(sample.Y) and seen.pixels > seen.masked + seen.partly:
         findings.error(
             "values", "every pixel would be masked, for a band that cannot be changed; `bands` auto may help"
         )
@@ -291,7 +291,8 @@ def check_fit(
     used, look = usable(sample, E), None
     both_signs = used is not None and has_both_signs(used.Y) and not isinstance(scene.cube, Changed)
     if used is not None and fits_look(E):
-        look = Look.at(used, E, best.rmse if len(used.Y) == len(Y) else None)
+        lost = getattr(scene.cube, "lost", 0)
+        look = Look.at(used, E, best.rmse if len(used.Y) == len(Y) else None, lost)
         for part in parts if not both_signs else ():
             part.look(used, look, scene, library)
     seen = Seen(

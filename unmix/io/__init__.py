@@ -114,7 +114,8 @@ OF_NAMES = "products", "matlab", "zarr"
 
 def has_names(path: Path) -> bool:
     """Return whether a file may hold several cubes, each by its name: HDF5, Zarr, MATLAB."""
-    return path.suffix.lower() != ".npy" and reader_of(path)[0] in OF_NAMES
+    leads_on = document_of(path) is not None or dated(path)[1] != ""
+    return leads_on or (path.suffix.lower() != ".npy" and reader_of(path)[0] in OF_NAMES)
 
 
 def open_cube(path: str | os.PathLike[str], dataset: str | None = None, wavelengths: str | None = None) -> Cube:

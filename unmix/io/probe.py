@@ -5,6 +5,7 @@ it: the library holds Python's lock. A fork costs 5 ms.
 """
 
 import contextlib
+import math
 import os
 import resource
 import signal
@@ -24,8 +25,8 @@ MOST_CHILD_SECONDS = 20
 LONGEST_WAIT = 600.0
 
 
-def survives(path: Path, function: Callable[[], Any]) -> None:
-    """Run a function in a child process first; `CubeError` where it crashes, or uses a processor for more than 20 s."""
+def survives(path: Path, function: Callable[[], Any], seconds: float = MOST_CHILD_SECONDS, what: str = "HDF5") -> None:
+    """Run a function in a child process first; `CubeError` where it crashes, or uses a processor for too long."""
     if not hasattr(os, "fork") or (sys.platform == "darwin" and threading.active_count() > 1):
         return
     # The child lacks all other threads, and needs none: h5py holds its own lock during a fork, so that no
@@ -38,7 +39,7 @@ def survives(path: Path, function: Callable[[], Any]) -> None:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU, signal.SIGALRM):
                 signal.signal(number, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            resource.setrlimit(resource.RLIMIT_CPU, (MOST_CHILD_SECONDS, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), resource.getrlimit(resource.RLIMIT_CPU)[1]))
             signal.setitimer(signal.ITIMER_REAL, LONGEST_WAIT)
             function()
         os._exit(0)
@@ -52,8 +53,9 @@ def survives(path: Path, function: Callable[[], Any]) -> None:
     ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if ended_by == signal.SIGXCPU:
         raise CubeError(
-            f"{path}: is damaged: the HDF5 library does not come back from opening it ({MOST_CHILD_SECONDS} s of a "
-            "processor)"
+            f"{path}: is damaged: the {what} library does not come back from reading it ({seconds:.0f} s of a processor)"
         )
+    if ended_by == signal.SIGKILL:
+        raise CubeError(f"{path}: the process that reads it was killed; is there too little memory?")
     if ended_by not in (0, signal.SIGALRM):
-        raise CubeError(f"{path}: is damaged: the HDF5 library crashes on opening it (signal {ended_by})")
+        raise CubeError(f"{path}: is damaged: the {what} library crashes on reading it (signal {ended_by})")

@@ -29,6 +29,8 @@ log = logging.getLogger("unmix")
 AXIS_IN_WORDS = r"wave\s*_?(length|number)s?\b|wavelength|wavenumber|wvl\b|wl\b|lambda\b"
 # How the heading of a first column of wavelengths begins.
 WAVELENGTH = r"wave|lambda|wl\b|nm\b|[uµμ]m\b|nanomet|micromet|micron|angstr|channel|cm-1|energy"
+# Letters before the number of a band.
+OF_BANDS = ("b", "band", "bands")
 # A number with the same letters before and after it in each heading, as R and many instruments write them.
 LETTERED = re.compile(r"(\D*?)[\s_.]*(\d+(?:\.\d+)?)[\s_.]*(\D*)")
 # The same after the number of a band: b1_420, Band 1 (420 nm).
@@ -118,7 +120,7 @@ def axis_of_heading(path: Path, heading: Sequence[str]) -> tuple[list[int], np.n
         found = LETTERED.fullmatch(cell)
         if counted := COUNTED.fullmatch(cell):
             lettered.setdefault(("", counted[2].lower()), []).append((i, float(counted[1])))
-        elif found and found[1] and found[3].lower() == "a":  # B8A, between B8 and B9
+        elif found and found[1].lower() in OF_BANDS and found[3].lower() == "a":  # B8A, between B8 and B9
             lettered.setdefault((found[1].lower(), ""), []).append((i, float(found[2]) + 0.5))
         elif found and i not in plain and (found[1] or found[3]):
             lettered.setdefault((found[1].lower(), found[3].lower()), []).append((i, float(found[2])))
@@ -129,7 +131,8 @@ def axis_of_heading(path: Path, heading: Sequence[str]) -> tuple[list[int], np.n
         unit = next((one for one in first if one and one != "index"), "")
         return plain, np.array([float(heading[i]) for i in plain]), unit
     unit, values = unit_of_heading(" ".join(form)), np.array([value for _, value in longest])
-    if not form[1] and values.max() < SOLAR[0] and not np.any(values * 2 % 1):  # B2, B3, …: numbers of bands
+    if form[0] in OF_BANDS and not form[1] and values.max() < SOLAR[0]:  # B2, B3, …: numbers of bands
+        longest.sort(key=lambda one: one[1])
         values = np.arange(1.0, len(values) + 1)
     return [i for i, _ in longest], values, unit if unit != "index" else ""
 

@@ -110,8 +110,9 @@ class Look:
     sum_noise: float | None = None
 
     @classmethod
-    def at(cls, sample: Sample, E: np.ndarray, rmse: np.ndarray | None = None) -> "Look":
+    def at(cls, sample: Sample, E: np.ndarray, rmse: np.ndarray | None = None, lost: int = 0) -> "Look":
         """Look at pixels, none of them zero, with endmembers (L, p); ``rmse`` (N,) are those of a run, if any."""
+        # ``lost``: the dimensions of the bands that hold no noise; see `unmix.problem.Problem`.
         Y = sample.Y
         sizes = np.linalg.norm(E, axis=0)
         there = sizes > 0
@@ -123,7 +124,7 @@ class Look:
         shares = [np.full(len(sizes), np.nan) for _ in range(2)]
         for share, limit in zip(shares, (0.0, -0.05)):
             share[there] = (limit > A).mean(axis=0)
-        L, p, residuals = Y.shape[1], unit.shape[1], left * lengths[:, None]
+        L, p, residuals = Y.shape[1], unit.shape[1] + lost, left * lengths[:, None]
         squares = np.square(residuals).sum(axis=1) / max(1, L - p)
         noise = np.sqrt(np.percentile(squares, NOISE_PERCENTILE)) / lengths
         ordinary = squares <= np.percentile(squares, 90)  # some pixels miss an endmember

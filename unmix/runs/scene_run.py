@@ -355,7 +355,7 @@ class SceneRun:
             from ..arrays.pixels import solve
 
             rmse = solve(sample.Y, E, method=problem.method.name).rmse
-        look = Look.at(sample, E, rmse)
+        look = Look.at(sample, E, rmse, problem.lost)
         if (
             not self.options.of_whole_scene and not both_signs
         ):  # smoothed abundances leave what a pixel's own would explain

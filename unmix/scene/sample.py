@@ -253,15 +253,19 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
     if waves is not None:  # water vapour leaves noise, which is no mixture at any scale
         dry = np.all([(waves < low) | (waves > high) for low, high in windows_of("`ignore_nm`", WATER)], axis=0)
         Y, E, alive = (Y[:, dry], E[dry], alive[dry]) if 2 * dry.sum() > len(dry) else (Y, E, alive)
-    dead = alive[np.ptp(Y, axis=0) == 0].tolist() if len(Y) > 1 else []
+    said, dead = f"{cube.path}: pixels are {ratio:.3g} times as large as the endmembers of {endmembers.source}", ""
+    is_dead = np.ptp(Y, axis=0) == 0 if len(Y) > 1 else np.zeros(Y.shape[1], bool)
+    if is_dead.any() and not is_dead.all():
+        dead = f"; one value is in all pixels of {bands_named(alive[is_dead].tolist())}: leave out with `bands` auto"
+        Y, E = Y[:, ~is_dead], E[~is_dead]
+        if ratio_of_sizes(np.linalg.norm(Y, axis=1), E) is None:
+            return said + dead
     found = remedy(scene, Y, E, False) if not dead else None
     # Saturated bands decide lengths, but no medians of bands.
     middles = np.percentile(np.median(np.abs(Y), axis=1), 98), np.median(np.abs(E), axis=0).max()
     advised = middles[0] / middles[1] if min(middles) > 0 else ratio
     keeps, misfit = f"`scale` {1 / gain:g} keeps them", 0.0 if found else misfit_of_any(Y, E)
-    if dead:
-        brings = f"one value is in all pixels of {bands_named(dead)}: leave out with `bands` auto"
-    elif (one := odd_one(endmembers)) is not None:
+    if (one := odd_one(endmembers)) is not None:
         brings = f"{one}: bring all spectra to one unit"
     elif found is not None and "preset" in found[1]:
         brings = f"they have an offset, too: {found[1]} brings them together, {keeps}"
@@ -273,7 +277,7 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
         brings = said_of_scales(advised, gain, size, largest, len(endmembers.matrix))
         is_product = any(f"`scale` {unit:g} " in brings for unit in UNITS)
         brings += "; of raw counts take (raw - dark) / (white - dark)" * (cube.dtype.kind in "iu" and not is_product)
-    return f"{cube.path}: pixels are {ratio:.3g} times as large as the endmembers of {endmembers.source}; {brings}"
+    return f"{said}; {brings}{dead}"
 
 
 def odd_one(library: Endmembers) -> str | None:

@@ -16,6 +16,8 @@ NOISY, LEAST_NOISE, NO_SIGNAL, FEWEST_BANDS, FEWEST_A_BAND = 5.0, 0.02, 0.3, 10,
 BEYOND_COUNTS = 1.5
 # Most pixels of a scene that are read for this alone.
 MOST_READ = 2048
+# A variance of so little of the square of the mean is rounding.
+ROUNDING = 1e-26
 # The part of such bands within the windows of water vapour from which on these are advised.
 MOSTLY = 0.8
 
@@ -29,7 +31,8 @@ class Noisy(NamedTuple):
     def said(self, scene: Scene) -> str:
         """Return which bands they are, and how to leave them out."""
         have = "has" if len(self.bands) == 1 else "have"
-        much = "hardly any signal" if self.is_without_signal else f"over {NOISY:g} times the noise of the median"
+        much = "values that no other band explains, noise as a rule"
+        much = much if self.is_without_signal else f"over {NOISY:g} times the noise of the median"
         waves = scene.cube.wavelengths
         inside = [
             any(a <= waves[b] <= z for a, z in windows_of("`ignore_nm`", WATER))
@@ -67,14 +70,15 @@ def moments_of(Y: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
     if len(Y) < 2:
         return 0, *np.full((2, Y.shape[1], Y.shape[1]), np.nan)
     with np.errstate(over="ignore", invalid="ignore"):
-        return len(Y), Y.mean(axis=0), np.atleast_2d(np.cov(Y, rowvar=False, bias=True))
+        # About the first pixel, so that one value has a variance of exactly 0.
+        return len(Y), Y.mean(axis=0), np.atleast_2d(np.cov(Y - Y[0], rowvar=False, bias=True))
 
 
 def warn_of_bands(scene: Scene, pixels: int, mean: np.ndarray, covariance: np.ndarray) -> None:
     """Warn of bands in use without a signal: they decide angles, depths and extracted spectra."""
-    if constant := scene.bands.index[np.diag(covariance) == 0].tolist():
+    if constant := scene.bands.index[np.diag(covariance) <= ROUNDING * np.square(mean)].tolist():
         log.warning(
-            f"{scene.cube.path}: {counted(len(constant), 'band')} in use with one value on the sample: "
+            f"{scene.cube.path}: {counted(len(constant), 'band')} in use with one value: "
             f"{in_ranges(constant)}; `bands` auto leaves such bands out"
         )
     found = noisy_bands(scene, pixels, mean, covariance)

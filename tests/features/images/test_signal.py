@@ -40,10 +40,10 @@ def constant(Y, _):
 
 
 SAID = {
-    "water": (noisy(WET), "hardly any signal", "`ignore_nm` water leaves them out"),
+    "water": (noisy(WET), "no other band explains", "`ignore_nm` water leaves them out"),
     "others": (
         noisy(np.isin(np.arange(80), [3, 40, 41])),
-        "3 bands in use have hardly any signal: 4,41-42",
+        "3 bands in use have values that no other band explains, noise as a rule: 4,41-42",
         "1-3,5-40",
     ),
     "one value": (constant, "in use with one value", "`bands` auto"),

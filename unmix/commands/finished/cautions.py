@@ -5,6 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from ...io import counted
 from ...runs.files.finished import stem_of_outputs
 from .array_maps import in_other_order
 from .sides import Side
@@ -32,12 +35,12 @@ def warn_of_maps(one: Side, other: Side, found: dict[str, Any], rmse_of: Callabl
         rest.append(sum(mean for name, mean in zip(side.names, means) if name in alone))
         if alone and abs(rest[-1]) > ONE:
             log.warning(
-                f"{side.path}: {len(alone)} maps without a partner hold {rest[-1]:.2g} of it in the mean, which RMSE and "
+                f"{side.path}: {counted(len(alone), 'map')} without a partner: {rest[-1]:.2g} of it in the mean, which RMSE and "
                 "SRE leave out"
             )
     sums = [sum(means) for means in found["means"]]
     off = [abs(total - 1.0) for total in sums]
-    if min(off) < ONE < 5 * ONE < max(off) < LARGEST_SHARE:
+    if not np.any(np.abs(rest) > ONE) and min(off) < ONE < 5 * ONE < max(off) < LARGEST_SHARE:
         log.warning(
             f"{one.path}, {other.path}: sum to {sums[0]:.2g} and {sums[1]:.2g} in the mean: one does not hold shares "
             "(of a run: `normalize` sum)"

@@ -65,9 +65,9 @@ class Misfit(NamedTuple):
             if self.over_noise > EXPLAINED
             else f"in {in_percent(self.above)} of the pixels above"
         )
-        more = [
-            f"the misfit is {much} the noise: {results}, by noise alone, hold fewer truths than they say"
-        ] * (not self.is_noise)
+        more = [f"the misfit is {much} the noise: {results}, by noise alone, hold fewer truths than they say"] * (
+            not self.is_noise
+        )
         if is_white and self.uneven > UNEVEN:
             more.append(
                 f"noise differs between bands: {results}, which take it for even, may be {self.uneven:.2g} times too "

@@ -23,7 +23,7 @@ def without_noise(problem: Problem, values: np.ndarray, solved: int) -> float:
     equations = problem.constraint.equations
     if (
         problem.noise is not None
-        or len(problem.endmembers.names) - equations < len(problem.endmembers.matrix)
+        or len(problem.endmembers.names) - equations < len(problem.endmembers.matrix) - problem.lost
         or not solved
     ):
         return 0.0
