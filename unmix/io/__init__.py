@@ -58,7 +58,6 @@ from .opening import (
     why_no_file,
     write_new,
 )
-from .placement import Placement
 from .remote import (
     VERSIONS,
     RemotePath,

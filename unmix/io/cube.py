@@ -4,15 +4,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..blocks import BlockPlan, block_shape
 from ..errors import CubeError, brief
 from .formats.header import words
-from .placement import Placement
 from .read import ScratchFile
+
+if TYPE_CHECKING:
+    from .placement import Placement
 
 INTERLEAVES = ("bip", "bil", "bsq")
 # float64 represents every whole number up to this one exactly.
@@ -113,7 +115,7 @@ class Cube:
     nodata: float | None = None
     fields: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    placement: Placement | None = None
+    placement: "Placement | None" = None
     origin: tuple[int, int] = (0, 0)
     beside: list[Path] = field(default_factory=list)
     named: str = ""

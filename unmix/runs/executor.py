@@ -4,13 +4,14 @@ import functools
 import logging
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..blocks import SMALLEST_BLOCK, BlockPlan
 from ..devices import Device, Job, Several, choose_device
 from ..errors import CubeError, MethodError
-from ..io import Cube, Placement, Scene, bytes_per_line
+from ..io import Cube, Scene, bytes_per_line
 from ..library import Endmembers
 from ..maps.derived.noise import NoiseCube
 from ..maps.raster import map_type, type_of
@@ -21,6 +22,9 @@ from ..settings.maps import ORTHO
 from ..summary import Summary
 from .files.output_set import Outputs
 from .stream import block_plan_of, line_of, solve_lines
+
+if TYPE_CHECKING:
+    from ..io.placement import Placement
 
 Progress = Callable[[JobProgress], None]
 
@@ -150,7 +154,7 @@ def fill(
     return summary, seconds
 
 
-def place_map(placement: Placement, outputs: Outputs, name: str, bands: int, memory: int) -> None:
+def place_map(placement: "Placement", outputs: Outputs, name: str, bands: int, memory: int) -> None:
     """Make ``STEM_name_ortho`` from the finished ``STEM_name``, some lines at a time."""
     source = outputs.rasters[name]
     swath = source.stored()

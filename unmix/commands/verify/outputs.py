@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError, MethodError, OutputError
-from ...io import Cube, Placement, identity_of, is_older, open_plain, status_of
+from ...io import Cube, identity_of, is_older, open_plain, status_of
+from ...io.placement import Placement
 from ...library import load
 from ...maps.raster import blank_of
 from ...methods import choose

@@ -16,7 +16,6 @@ from ...errors import CubeError, LibraryError
 from ...io import (
     NODATA,
     Cube,
-    Placement,
     Scene,
     band_names,
     by_pixel,
@@ -31,6 +30,7 @@ from ...io import (
 )
 from ...io.export import require, work_map
 from ...io.formats.header import image_header
+from ...io.placement import Placement
 from ...library import load_library
 from ...maps.derived.noise import NoiseCube
 from ...outputs import folder_for, inputs_of, named_together, refuse_inputs
