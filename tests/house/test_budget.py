@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 ROOMS = {
     "features": 8956,
     "solvers": 4682,
-    "io": 5411,
+    "io": 5424,
     "endmembers": 3491,
     "runs and outputs": 3380,
     "commands and cli": 4226,

@@ -16,8 +16,8 @@ NOISY, LEAST_NOISE, NO_SIGNAL, FEWEST_BANDS, FEWEST_A_BAND = 5.0, 0.02, 0.3, 10,
 BEYOND_COUNTS = 1.5
 # Most pixels of a scene that are read for this alone.
 MOST_READ = 2048
-# A variance of so little of the square of the mean is rounding.
-ROUNDING = 1e-26
+# The largest variance, beside the square of the mean, that is rounding of one value.
+MOST_ROUNDING = 1e-26
 # The part of such bands within the windows of water vapour from which on these are advised.
 MOSTLY = 0.8
 
@@ -76,7 +76,7 @@ def moments_of(Y: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
 
 def warn_of_bands(scene: Scene, pixels: int, mean: np.ndarray, covariance: np.ndarray) -> None:
     """Warn of bands in use without a signal: they decide angles, depths and extracted spectra."""
-    if constant := scene.bands.index[np.diag(covariance) <= ROUNDING * np.square(mean)].tolist():
+    if constant := scene.bands.index[np.diag(covariance) <= MOST_ROUNDING * np.square(mean)].tolist():
         log.warning(
             f"{scene.cube.path}: {counted(len(constant), 'band')} in use with one value: "
             f"{in_ranges(constant)}; `bands` auto leaves such bands out"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
+from ..opening import open_plain
 from ..probe import MOST_CHILD_SECONDS, survives
 
 # Types of numbers by the name of their class.
@@ -19,6 +20,8 @@ CLASSES |= {f"{sign}int{bits}": f"{sign or 'i'}{bits // 8}" for sign in ("", "u"
 TEXTS = ("cell", "char")
 # Numbers of elements that are variables, as they are and compressed; bytes in which a variable's head lies.
 VARIABLES, HEAD = (14, 15), 2**16
+# Types of stored numbers by their numbers; of others scipy reads whatever lies in memory.
+STORED = {1, 2, 3, 4, 5, 6, 7, 9, 12, 13}
 # Bytes that the slowest machine reads in a second.
 BYTES_A_SECOND = 4e6
 # Most bytes of a variable that is held in memory: version 5 holds no more.
@@ -38,21 +41,36 @@ def heads_of(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
     """Yield name, shape and class of each variable but opaque objects; `CubeError` where the file is damaged."""
     from scipy.io import whosmat  # 0.1 s, which not every library and cube needs
 
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         start, end, place = file.read(128), file.seek(0, 2), 128
+        order = "<u4" if start.endswith(b"IM") else ">u4"
         if start[126:] not in (b"IM", b"MI"):
             raise CubeError(f"{path}: is no MATLAB file of version 5: its first 128 bytes are damaged")
         while place + 8 <= end:
             file.seek(place)
             tag = file.read(8)
-            kind, size = np.frombuffer(tag, "<u4" if start.endswith(b"IM") else ">u4").tolist()
+            kind, size = np.frombuffer(tag, order).tolist()
             if kind not in VARIABLES or place + 8 + size > end:
                 raise CubeError(
                     f"{path}: byte {place}: no variable begins here, or it is cut short; the file is damaged"
                 )
+            raw = file.read(min(size, HEAD))
             with contextlib.suppress(TypeError):  # of an opaque object, whose shape scipy does not know
-                yield from whosmat(io.BytesIO(start + tag + file.read(min(size, HEAD))))
+                for head in whosmat(io.BytesIO(start + tag + raw)):
+                    # What is compressed has a checksum.
+                    if head[2] in CLASSES and kind == VARIABLES[0] and type_of_numbers(raw, order) not in STORED:
+                        raise CubeError(f"{path}: '{head[0]}' holds numbers of no type that is known; it is damaged")
+                    yield head
             place += 8 + size
+
+
+def type_of_numbers(raw: bytes, order: str) -> int:
+    """Return the number of the type of a variable's numbers, from its first bytes after its own tag."""
+    at = 16  # after its class
+    for _ in range(2):  # its shape and its name, in the tag itself where they are short
+        first, size = np.frombuffer(raw, order, 2, at).tolist()
+        at += 8 if first >> 16 else 8 + -(-size // 8) * 8
+    return int(np.frombuffer(raw, order, 1, at)[0]) & 0xFFFF
 
 
 class Version5:
@@ -69,7 +87,7 @@ class Version5:
     def __init__(self, path: Path) -> None:
         self.path = path
         survives(path, lambda: list(heads_of(path)), what="MATLAB")
-        found = list(heads_of(path))
+        found = [one for one in heads_of(path) if not one[0].startswith("__")]  # a workspace of functions, unnamed
         names = [name for name, _, _ in found]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise CubeError(f"{path}: the variable '{twice}' is in it twice")
