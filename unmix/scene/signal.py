@@ -16,8 +16,8 @@ NOISY, LEAST_NOISE, NO_SIGNAL, FEWEST_BANDS, FEWEST_A_BAND = 5.0, 0.02, 0.3, 10,
 BEYOND_COUNTS = 1.5
 # Most pixels of a scene that are read for this alone.
 MOST_READ = 2048
-# The largest variance, beside the square of the mean, that is rounding of one value.
-MOST_ROUNDING = 1e-26
+# The largest deviation, beside the mean, that is rounding of one value.
+MOST_ROUNDING = 1e-13
 # The part of such bands within the windows of water vapour from which on these are advised.
 MOSTLY = 0.8
 
@@ -68,7 +68,7 @@ def noisy_bands(scene: Scene, pixels: int, mean: np.ndarray, covariance: np.ndar
 def moments_of(Y: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
     """Return the number of some pixels (n, L), their mean and their covariance."""
     if len(Y) < 2:
-        return 0, *np.full((2, Y.shape[1], Y.shape[1]), np.nan)
+        return 0, np.full(Y.shape[1], np.nan), np.full((Y.shape[1],) * 2, np.nan)
     with np.errstate(over="ignore", invalid="ignore"):
         # About the first pixel, so that one value has a variance of exactly 0.
         return len(Y), Y.mean(axis=0), np.atleast_2d(np.cov(Y - Y[0], rowvar=False, bias=True))
@@ -76,7 +76,9 @@ def moments_of(Y: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
 
 def warn_of_bands(scene: Scene, pixels: int, mean: np.ndarray, covariance: np.ndarray) -> None:
     """Warn of bands in use without a signal: they decide angles, depths and extracted spectra."""
-    if constant := scene.bands.index[np.diag(covariance) <= MOST_ROUNDING * np.square(mean)].tolist():
+    if constant := scene.bands.index[
+        np.sqrt(np.maximum(np.diag(covariance), 0.0)) <= MOST_ROUNDING * np.abs(mean)
+    ].tolist():
         log.warning(
             f"{scene.cube.path}: {counted(len(constant), 'band')} in use with one value: "
             f"{in_ranges(constant)}; `bands` auto leaves such bands out"

@@ -87,4 +87,4 @@ def test_a_dead_band_is_said(tmp_path, caplog):
     path, Y, *_ = scene(tmp_path)
     Y[..., 20] = 0.0
     unmix.features(write_cube(path, Y.astype(np.float32), wavelength=WAVES), feature=["al-oh"], out_dir=tmp_path / "o")
-    assert "1 band in use with one value on the sample: 21; `bands` auto leaves such bands out" in caplog.text
+    assert "1 band in use with one value: 21; `bands` auto leaves such bands out" in caplog.text
