@@ -59,8 +59,7 @@ class Once(click.Option):
         given = opts.get(self.name)
         if self.is_single and isinstance(given, list):
             if len(set(map(str, given))) > 1:
-                last = given[-1]
-                print_err(f"warning: {self.opts[-1]} is given {len(given)} times: the last counts, {last}")
+                print_err(f"warning: {self.opts[-1]} is given {len(given)} times: the last counts, {given[-1]}")
             opts = {**opts, self.name: given[-1]}
         return super().consume_value(ctx, opts)
 

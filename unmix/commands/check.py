@@ -291,8 +291,7 @@ def check_fit(
     used, look = usable(sample, E), None
     both_signs = used is not None and has_both_signs(used.Y) and not isinstance(scene.cube, Changed)
     if used is not None and fits_look(E):
-        lost = getattr(scene.cube, "lost", 0)
-        look = Look.at(used, E, best.rmse if len(used.Y) == len(Y) else None, lost)
+        look = Look.at(used, E, best.rmse if len(used.Y) == len(Y) else None, scene.cube.lost)
         for part in parts if not both_signs else ():
             part.look(used, look, scene, library)
     seen = Seen(

@@ -107,7 +107,7 @@ SIGNATURES = (
 )
 
 
-# Those whose files hold several arrays by name.
+# Readers whose files hold several arrays by name.
 OF_NAMES = "products", "matlab", "zarr"
 
 
@@ -162,9 +162,9 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     module, function = reader_of(path)
     if date and module != "products":
         raise CubeError(f"{path}: is no HDF5 or NetCDF file with several times, so it has no #{brief(date)}")
-    has_names = module in OF_NAMES
-    axis_file = None if wavelengths is None or (has_names and not is_file(wavelengths)) else located(wavelengths)
-    if dataset is not None and not has_names:
+    holds_names = module in OF_NAMES
+    axis_file = None if wavelengths is None or (holds_names and not is_file(wavelengths)) else located(wavelengths)
+    if dataset is not None and not holds_names:
         if not exists(path):
             raise CubeError(f"{path}: {why_no_file(path)}")
         raise MethodError(f"`dataset` is for HDF5, Zarr and MATLAB files; {path} is none of them")

@@ -115,6 +115,8 @@ class Cube:
     nodata: float | None = None
     fields: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    # Dimensions of the bands in which pixels have no noise, since a background was taken out of them.
+    lost = 0
     placement: "Placement | None" = None
     origin: tuple[int, int] = (0, 0)
     beside: list[Path] = field(default_factory=list)

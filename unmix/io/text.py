@@ -183,10 +183,10 @@ def refuse_longer(
     width = len(rows[0].cells) if rows else 0
     for number, cells in rows:
         more = [cell for cell in cells[width:] if cell.strip()]
-        before = [one.cells[0].strip() for one in rows if one.number < number]
-        if more and width == 1 and number > rows[0].number + 1 and not any(map(NUMERIC.fullmatch, before)):
-            raise error(f"{path}: its first {number - 1} lines are no table: delete them")
         if more:
+            before = [one.cells[0].strip() for one in rows if one.number < number]
+            if width == 1 and number > rows[0].number + 1 and not any(map(NUMERIC.fullmatch, before)):
+                raise error(f"{path}: its first {number - 1} lines are no table: delete them")
             if separator != ",":
                 raise error(f"{path}: row {number} has {len(cells)} cells, the first row {width}")
             why = (

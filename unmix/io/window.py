@@ -220,8 +220,6 @@ class Changed(Window):
         Which of these have values after the change.
     """
 
-    # Dimensions of the bands that the change leaves no noise in.
-    lost = 0
     # The end of a message that names a spectrum with nothing left after the change.
     refusal = "has no value in the bands that are left; leave it out with `select`"
 

@@ -16,8 +16,8 @@ log = logging.getLogger("unmix")
 MOST_NAMED = 5
 # Least share of a spectrum's channels that a library's spectrum must have to be compared.
 LEAST_SHARE = 0.5
-# The angle (rad) beyond which the nearest spectrum is hardly the same material: 10 degrees.
-FAR = 0.175
+# The angle (rad) beyond which the nearest spectrum is hardly the same material.
+FAR = math.radians(10)
 # A match is ambiguous if the next one's distance is at most this many times its own.
 AMBIGUOUS = 1.1
 

@@ -323,8 +323,7 @@ class SceneRun:
         options, (scene, given) = self.options, self.inputs.with_shade(endmembers)
         steps = self.inputs.steps
         problem = plan_problem(given, options.method_spec, options.solver_spec, scene, options.mesma, warns, steps)
-        lost = getattr(self.scene.cube, "lost", 0)
-        return replace(problem, noise=self.inputs.noise_of_problem(), lost=lost), given
+        return replace(problem, noise=self.inputs.noise_of_problem(), lost=self.scene.cube.lost), given
 
     def plan(self, endmembers: Endmembers) -> ScenePlan:
         """Return the problem with these endmembers and its outputs."""

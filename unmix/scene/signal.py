@@ -30,10 +30,12 @@ class Noisy(NamedTuple):
 
     def said(self, scene: Scene) -> str:
         """Return which bands they are, and how to leave them out."""
-        have = "has" if len(self.bands) == 1 else "have"
-        much = "values that no other band explains, noise as a rule"
-        much = much if self.is_without_signal else f"over {NOISY:g} times the noise of the median"
-        waves = scene.cube.wavelengths
+        waves, have = scene.cube.wavelengths, "has" if len(self.bands) == 1 else "have"
+        what = (
+            "values that no other band explains, noise as a rule"
+            if self.is_without_signal
+            else f"over {NOISY:g} times the noise of the median"
+        )
         inside = [
             any(a <= waves[b] <= z for a, z in windows_of("`ignore_nm`", WATER))
             for b in self.bands
@@ -42,7 +44,7 @@ class Noisy(NamedTuple):
         rest = np.setdiff1d(scene.bands.index, self.bands).tolist()
         how = "`ignore_nm` water" if np.sum(inside) > MOSTLY * len(self.bands) else f"`bands` {in_ranges(rest)}"
         return (
-            f"{counted(len(self.bands), 'band')} in use {have} {much}: {in_ranges(self.bands)}; {how} leaves them out"
+            f"{counted(len(self.bands), 'band')} in use {have} {what}: {in_ranges(self.bands)}; {how} leaves them out"
         )
 
 

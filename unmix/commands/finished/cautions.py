@@ -27,18 +27,25 @@ SAME_SPECTRA = 0.01
 LEAST_SHARE, LARGEST_SHARE = -1.0, 2.0
 
 
-def warn_of_maps(one: Side, other: Side, found: dict[str, Any], rmse_of: Callable[[Side, Side], float]) -> None:
-    """Warn of maps in another order of pixels, and of values that are no shares; ``found`` is the result of `compare`."""
+def warn_of_maps(
+    one: Side,
+    other: Side,
+    found: dict[str, Any],
+    means: Sequence[Sequence[float]],
+    rmse_of: Callable[[Side, Side], float],
+) -> None:
+    """Warn of maps in another order of pixels or without a partner, and of values that are no shares."""
+    # ``found`` is the result of `compare`, ``means`` those of all maps of either side.
     warn_of_order(one, other, found["rmse"], rmse_of)
     rest = []
-    for side, means, alone in zip((one, other), found["means"], (found["only_a"], found["only_b"])):
-        rest.append(sum(mean for name, mean in zip(side.names, means) if name in alone))
+    for side, own, alone in zip((one, other), means, (found["only_a"], found["only_b"])):
+        rest.append(sum(mean for name, mean in zip(side.names, own) if name in alone))
         if alone and abs(rest[-1]) > ONE:
             log.warning(
                 f"{side.path}: {counted(len(alone), 'map')} without a partner: {rest[-1]:.2g} of it in the mean, which RMSE and "
                 "SRE leave out"
             )
-    sums = [sum(means) for means in found["means"]]
+    sums = [sum(own) for own in means]
     off = [abs(total - 1.0) for total in sums]
     if not np.any(np.abs(rest) > ONE) and min(off) < ONE < 5 * ONE < max(off) < LARGEST_SHARE:
         log.warning(

@@ -333,8 +333,8 @@ def compare(
                 f"{one.path}: is shifted against {other.path} by {shift[0] + 0.0:.1f} lines and {shift[1] + 0.0:.1f} "
                 "samples; edges pass for changes: register the scenes first"
             )
-    warn_of_maps(one, other, found, lambda a, b: float(comparison(a, b)[0]["rmse"]))
-    del found["means"]
+    means = found.pop("means")
+    warn_of_maps(one, other, found, means, lambda a, b: float(comparison(a, b)[0]["rmse"]))
     if threshold is not None:
         for row, counts in zip(found["pairs"], beyond(one, other, pairs, threshold)):
             row |= counts

@@ -57,7 +57,7 @@ def heads_of(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
             raw = file.read(min(size, HEAD))
             with contextlib.suppress(TypeError):  # of an opaque object, whose shape scipy does not know
                 for head in whosmat(io.BytesIO(start + tag + raw)):
-                    # What is compressed has a checksum.
+                    # A compressed variable has a checksum.
                     if head[2] in CLASSES and kind == VARIABLES[0] and type_of_numbers(raw, order) not in STORED:
                         raise CubeError(f"{path}: '{head[0]}' holds numbers of no type that is known; it is damaged")
                     yield head
@@ -130,15 +130,10 @@ class Version5:
         cells = [np.atleast_1d(cell) for cell in np.ravel(self.loaded(name), order="F")]
         if any(cell.dtype.kind != "U" for cell in cells):
             raise CubeError(f"{self.path}: '{name}' holds something that is not text")
-        return [" ".join("".join(map(character, row)).strip() for row in map(codes, cell)) for cell in cells]
+        return [" ".join("".join(map(character, map(ord, row))).strip() for row in cell) for cell in cells]
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
-
-
-def codes(text: str) -> list[int]:
-    """Return the code points of a text."""
-    return [ord(one) for one in text]
 
 
 def character(code: Any) -> str:
