@@ -164,6 +164,7 @@ def changes_in(found: dict[str, Any], threshold: float | None) -> Iterator[str]:
 
 def lines_of(found: dict[str, Any]) -> Iterator[str]:
     """Yield a comparison as lines for people."""
+    from unmix.library import OF_LIGHT
     from unmix.pages.compare_page import agreement, is_change, rows_of
 
     pixels = found["pixels"]
@@ -185,7 +186,7 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
         yield f"pixels certified: {', '.join(certified)}"
     is_told = found["sre"] is not None and not is_change(found)
     sre = f", SRE {found['sre']:.1f} dB, the agreement is {agreement(found)}" if is_told else ""
-    mean = sum(pair["rmse"] for pair in found["pairs"]) / len(found["pairs"])
+    each = [pair["rmse"] for pair in found["pairs"] if pair["a"] not in OF_LIGHT] or [found["rmse"]]
     what = "change from B to A: " if is_change(found) else ""
-    rmse = f"RMSE {found['rmse']:.3g} of all pairs together, {mean:.3g} in the mean of the pairs"
+    rmse = f"RMSE {found['rmse']:.3g} of all pairs together, {sum(each) / len(each):.3g} in the mean of the pairs"
     yield f"{what}{rmse}{sre}; matched by {found['matched_by']}"

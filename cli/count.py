@@ -1,5 +1,6 @@
 """`unmix count`: estimate the number of endmembers."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from . import options
     "--criterion",
     "hysime, mnf: dimensions with more signal than noise, hysime-spatial: by differences of neighbours; cone: edges "
     "of the smallest cone around the pixels; plane: dimensions in which the pixels lie on a plane, if brightness "
-    "does not vary; held-out: components that predict parts of a table; auto: plane, else mostly cone; all: a table.",
+    "does not vary; held-out: components that predict parts of a table; auto: plane, else by hysime-spatial and cone; all: a table.",
     type=("auto", "plane", "cone", "hysime", "hysime-spatial", "mnf", "held-out", "all"),
     default="auto",
 )
@@ -38,6 +39,10 @@ def command(cube: Path, criterion: str, as_json: bool, memory: str, threads: int
         if criterion == "held-out":
             why, other = "neighbours are alike, so that it is an image, not a table", "auto"
         raise CubeError(f"{cube}: {why}; use --criterion {other}")
+    low, high = counts.interval
+    if criterion == "auto" and low < high:
+        others = ", ".join(f"{name} {n}" for name, n in found.items() if n is not None and name != "auto")
+        logging.getLogger("unmix").info(f"{cube}: {low} to {high} are possible; {others}")
     table = [f"{name:<16}{'-' if count is None else count}" for name, count in found.items()]
     table.append(f"{'possible':<16}{'-'.join(map(str, counts.interval))}")
     options.show(counts.to_dict(), as_json, table if criterion == "all" else [str(found[criterion])])

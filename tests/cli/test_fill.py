@@ -15,7 +15,7 @@ from unmix.errors import UnmixError
 from unmix.io import Scene
 from unmix.scene import ReadOptions, open_scene
 from unmix.scene.sample import survey
-from unmix.scene.undeclared import UNDECLARED, ConstantPixels
+from unmix.scene.undeclared import SWAPPED, UNDECLARED, ConstantPixels
 
 WAVES = np.linspace(450.0, 2300.0, 12)
 E = np.stack([0.4 + 0.3 * np.sin(WAVES / 300 + k) for k in range(3)], axis=1)
@@ -171,3 +171,22 @@ def test_no_sound_scene_is_suspected(data):
     layers = list(data.glob("berlin/LandCov_Layer*.hdr"))
     assert all("hold -99 in every band" in str(survey(open_scene(path, ReadOptions())).fill) for path in layers)
     assert layers
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint16", "int32", "float32"])
+def test_a_wrong_byte_order_is_said(tmp_path, caplog, dtype):
+    """By the smoothness of whole numbers; of real ones by nonsense of any size. Not of what is right."""
+    waves = np.linspace(450.0, 2300.0, 40)
+    E = np.stack([0.4 + 0.3 * np.sin(waves / 300 + k) for k in range(3)], axis=1)
+    Y = 10000 * np.random.default_rng(0).dirichlet(np.ones(3), (30, 20)) @ E.T
+    library = write_csv(tmp_path / "e.csv", 10000 * E, waves)
+    path = write_cube(tmp_path / "c.hdr", Y.astype(dtype), wavelength=waves.tolist())
+    for order in (0, 1):
+        caplog.clear()
+        path.write_text(path.read_text().replace("byte order = 0", f"byte order = {order}"))
+        with contextlib.suppress(UnmixError):
+            unmix.run(path, endmembers=library, method="fcls", device="cpu", scale=1.0, out_dir=tmp_path / str(order))
+        is_whole = dtype != "float32"
+        assert (SWAPPED in caplog.text) == (order == 1 and is_whole)
+        found = str(unmix.check(path, library, scale=1.0)["findings"])
+        assert (SWAPPED in found) == (order == 1 and is_whole)

@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 import pytest
-from conftest import read_values, refused, write_cube
+from conftest import read_values, refused, write_csv, write_cube
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -272,5 +272,37 @@ def test_a_run_without_saturated_pixels(tmp_path):
 )
 def test_scales_of_two_units(size, largest, gain, says):
     """Each brings both to reflectance, where neither is: an RMSE would be in per cent otherwise. Sizes are of a band."""
-    said = said_of_scales(size / largest, gain, 3 * size, 3 * largest, 9)
+    said = said_of_scales(size / largest, (gain, 1.0), 3 * size, 3 * largest, 9)
     assert said.startswith(says) and said.endswith("keeps them") and len(said.split()) <= 18
+
+
+def test_advice_on_scales_counts_from_what_was_given():
+    """A `library_scale` that was given is part of the next one, or two pieces of advice would go in a circle."""
+    for divisor in (1.0, 100.0, 1000.0):
+        said = said_of_scales(3e-6 * divisor, (1.0, divisor), 0.9, 3e5 / divisor, 9)
+        assert f"`library_scale` {3e5 / 0.9:.0e}".replace("3e+05", "333333") in said or "`library_scale` 1e+06" in said
+
+
+@pytest.mark.parametrize("name", ["S2B_MSIL2A_20230601T0_N0509_x", "scene"])
+def test_the_offset_of_a_product_that_is_not_taken_off(tmp_path, caplog, name):
+    """Known by the name; with the offset given, as 0 too, nothing is said."""
+    Y = np.random.default_rng(0).uniform(0.05, 0.4, (8, 9, 6))
+    path = write_cube(tmp_path / f"{name}.hdr", (10000 * Y + 1000).astype(np.uint16))
+    for given in ({"scale": 1e4}, {"scale": 1e4, "offset": 0.0}, {"preset": "sentinel-2"}, {}):
+        caplog.clear()
+        open_scene(path, ReadOptions(**given))
+        assert ("by its name it has an offset" in caplog.text) == (name != "scene" and given == {"scale": 1e4})
+    library = write_csv(tmp_path / "e.csv", Y[0, :3].T)
+    with pytest.raises(unmix.CubeError) as stopped:
+        unmix.run(path, endmembers=library, device="cpu")
+    assert ("`preset` sentinel-2, by its name, brings them together" in str(stopped.value)) == (name != "scene")
+
+
+def test_noise_is_no_other_scale(tmp_path):
+    """Counts whose misfit is noise are mixtures at some scale: means of pixels tell."""
+    random = np.random.default_rng(1)
+    E = random.uniform(0.2, 1.0, (30, 3))
+    Y = random.poisson(3 * random.dirichlet(np.ones(3), (30, 40)) @ E.T).astype(np.float32) * 100
+    path = write_cube(tmp_path / "c.hdr", Y)
+    with pytest.raises(unmix.CubeError, match="brings them together, `scale` 1 keeps them"):
+        unmix.run(path, endmembers=write_csv(tmp_path / "e.csv", E), device="cpu")

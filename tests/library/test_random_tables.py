@@ -57,7 +57,7 @@ def tables(draw):
     lacking = draw(st.sampled_from([None, None, "NA", "", "nan", "-9999"]))
     if lacking is not None and p > 1:
         body[random.integers(size)][random.integers(p)] = lacking, np.nan
-    names = [f"{draw(st.sampled_from(['soil', 'oak leaf', 'tree']))}{j}" for j in range(p)]
+    names = [f"{draw(st.sampled_from(['soil', 'oak leaf', 'tree', 's.', 'plot 1.']))}{j}" for j in range(p)]
     if draw(st.booleans()) or unit not in ("", "nm"):  # spectra in columns, below a heading that names the unit
         heading = "wavelength" if counts or not unit else draw(st.sampled_from(COLUMN)).format(unit)
         rows = [[heading, *names], *([head, *(cell for cell, _ in row)] for head, row in zip(heads, body))]
@@ -84,6 +84,13 @@ def tables(draw):
 @settings(max_examples=200)
 def test_tables_are_read_as_they_were_meant_or_refused(tmp_path_factory, table):
     check(tmp_path_factory, *table)
+
+
+@pytest.mark.parametrize("name", ["s.1", "plot 1.2", "soil0.asd", "a.b"])
+def test_points_in_names_settle_no_sign(tmp_path, name):
+    (tmp_path / "t.csv").write_text(f"wavelength;{name};x\n500;1,107;1,663\n510;1,123;1,700\n")
+    with pytest.raises(LibraryError, match=r"may be 1107 or 1\.107"):
+        load(tmp_path / "t.csv")
 
 
 @pytest.mark.night

@@ -754,6 +754,10 @@ def test_a_truth_in_a_file_of_several_maps(tmp_path):
         file["other"], file["truth"] = np.ones((5, 7, 3)), A.transpose(2, 0, 1)
     command("compare", tmp_path / "s", tmp_path / "t.h5", "--dataset", "/truth:byx", says="35 pixels compared")
     refused(unmix.MethodError, "`dataset` are for rasters", unmix.compare, tmp_path / "s", tmp_path / "s", dataset="x")
+    scipy.io.savemat(tmp_path / "own.mat", {"A_hat": truth["A"] + 0.01})  # two tables need no lines and samples
+    for one, other in (("own.mat", "t.mat"), ("t.mat", "own.mat")):
+        found = unmix.compare(tmp_path / one, tmp_path / other)
+        assert found["rmse"] == pytest.approx(0.01) and found["pixels"]["compared"] == 35
 
 
 def test_where_nothing_changed_one_in_twenty_seems_to(tmp_path):
@@ -782,7 +786,7 @@ def test_where_nothing_changed_one_in_twenty_seems_to(tmp_path):
     assert "beyond 1.96 σ (5 %)" in out and "within σ (68 %)" in out
 
 
-@pytest.mark.parametrize("moved", [(0, 0), (1, 0), (0, -2), (1.5, 0.5)])
+@pytest.mark.parametrize("moved", [(0, 0), (1, 0), (0, -2), (1.5, 0.5), (0, 0.25)])
 def test_a_shift_of_two_scenes_is_said(tmp_path, moved, caplog):
     random = np.random.default_rng(3)
     E = random.uniform(0.1, 0.9, (12, 3))
@@ -919,6 +923,15 @@ def test_what_runs_warned_of_and_what_dates_share_is_said(tmp_path, caplog):
         caplog.clear()
         unmix.compare(tmp_path / "u" / name, tmp_path / "u/first")
         assert ("differ all over" in caplog.text) == (name == "shifted")
+    B = 0.9 * A + 0.1 * np.eye(3)[0]  # a tenth more of one everywhere, and a fifth of the ground changed besides
+    B[:6] = [0.1, 0.1, 0.8]
+    path = write_cube(
+        tmp_path / "both.hdr", (B @ E.T + 0.002 * random.standard_normal((30, 30, 20))).astype(np.float32)
+    )
+    unmix.run(path, endmembers=tmp_path / "e.csv", method="fcls", device="cpu", browse=False)
+    caplog.clear()
+    unmix.compare(tmp_path / "both", tmp_path / "first")
+    assert "differ all over, em 1 by +" in caplog.text
     assert "differ all over" in str(said["hazy"]) and "endmembers of their own" in str(said["own"])
     assert "dark: pixels are darker than the library" in str(said["dark"]) and "differ all over" in str(said["dark"])
     unmix.run(tmp_path / "dark.hdr", endmembers=tmp_path / "e.csv", method="nnls", device="cpu", out_dir=tmp_path / "n")

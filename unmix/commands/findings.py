@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..io import Scene, bands_named, counted, in_ranges
-from ..io.formats.header import PLAUSIBLE
+from ..io.formats.header import PLAUSIBLE, RECIPROCAL, unit_of_heading
 from ..scene import SINGLE_MASKS, ReadOptions, Survey, open_scene, survey
 from ..scene.signal import moments_of, noisy_bands
 
@@ -50,7 +50,8 @@ def check_axis(findings: Findings) -> None:
         findings.warning("wavelengths", "the cube has none: a library must have its number of bands, in its order")
         return
     findings.info("wavelengths", f"{waves.min():g} to {waves.max():g} nm in {counted(len(waves), 'band')}")
-    if waves.min() < PLAUSIBLE[0] or waves.max() > PLAUSIBLE[1]:
+    is_length = unit_of_heading(findings.scene.cube.fields.get("wavelength units", "")) not in RECIPROCAL
+    if is_length and (waves.min() < PLAUSIBLE[0] or waves.max() > PLAUSIBLE[1]):
         findings.warning(
             "wavelengths", f"{waves.min():g} to {waves.max():g} nm is no range of an imaging spectrometer; wrong units?"
         )

@@ -182,7 +182,7 @@ def column_of(path: Path, properties: list[dict[str, Any]], column: str | None) 
         )
     others = f"; `column` may be {some_of(known)}" if known else ""
     said = "numbered from 1" + others if found is None else f"named by '{found}'"
-    log.warning(f"{path}: features are {said}")
+    log.log(logging.INFO if found else logging.WARNING, f"{path}: features are {said}")
     return [str(n if found is None else own[found]) for n, own in enumerate(properties, 1)]
 
 

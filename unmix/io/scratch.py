@@ -41,7 +41,8 @@ def new_scratch(path: Path, size: int) -> Iterator[Any]:
     folder = tempfile.gettempdir()
     if (asked := os.environ.get("TMPDIR")) and os.path.abspath(asked) != os.path.abspath(folder):
         say_once(f"TMPDIR {asked}: is no folder that can be written; {folder} is used", logging.WARNING)
-    log.info(f"{path}: cannot be read by lines; inflating {size / 1e6:.3g} MB once, into {folder}")
+    said = f"{path}: cannot be read by lines; inflating {size / 1e6:.3g} MB once, into {folder}"
+    log.log(logging.INFO if size > PIECE else logging.DEBUG, said)
     if shutil.disk_usage(folder).free < size:
         raise CubeError(
             f"{path}: must be inflated to {size} bytes before it is read, but {folder} has no room for them; set "

@@ -85,9 +85,9 @@ def with_points(
     heads = [IN_LETTERS.fullmatch(cell) for _, cells in rows[:is_headed] for cell in cells]
     heading = [head[2] for head in heads if head]
     values = [cell for column, is_one in zip(columns, numeric) if is_one for cell in column]
-    # One program wrote both, but pandas writes points in headings whatever the values have.
     signs = [sign_of(cells, path, error) for cells in (heading, values)]
-    signs = [signs[0] or signs[1], signs[1] or signs[0]]
+    # One program wrote both, but pandas writes points in headings whatever the values have, and names hold points.
+    signs = [signs[0] or signs[1], signs[1] or signs[0].replace(".", "")]
     for cells, sign in zip((heading, values), signs):
         unclear = next((cell for cell in cells for one in doubtful if GROUPED[one].fullmatch(cell)), None)
         if unclear is not None and not sign:

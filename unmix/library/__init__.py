@@ -6,7 +6,7 @@ The functions of `files` import it when they are called: a run that extracts its
 from typing import TYPE_CHECKING
 
 from ..later import later
-from .classes import BRIGHTNESS, SCALE, ClassSums, table_of_classes
+from .classes import BRIGHTNESS, OF_LIGHT, SCALE, ClassSums, table_of_classes
 from .envi import is_envi_library
 from .fractions import DESCRIPTIONS, Normalization
 from .spectra import DELETED, SHADE, Endmembers, duplicates, select

@@ -26,6 +26,8 @@ LACKS = "\0"
 BRIGHTNESS = "brightness"
 # The name of the same band where abundances have weights (`unmix.library.fractions`).
 SCALE = "scale"
+# Bands of maps of fractions that are no share of the ground.
+OF_LIGHT = BRIGHTNESS, SCALE
 
 
 def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[Endmembers]:

@@ -91,6 +91,8 @@ class Endmembers:
         (`unmix.library.to_bands.crossed`).
     colors : tuple of str or None
         The colour of each in pictures and class maps, as ``#rrggbb``, or empty.
+    divisor : float
+        By which the values of the file were divided (`library_scale`).
     """
 
     names: tuple[str, ...]
@@ -107,6 +109,7 @@ class Endmembers:
     quality: dict[str, Any] | None = None
     across_gaps: bool = False
     colors: tuple[str, ...] | None = None
+    divisor: float = 1.0
 
     def __repr__(self) -> str:
         bands, count = self.matrix.shape
@@ -352,7 +355,7 @@ def scaled(library: Endmembers, scale: float) -> Endmembers:
     """Return a library with values divided by ``scale``, which must be above 0; deleted values are NaN."""
     if not 0 < scale < float("inf"):
         raise LibraryError(f"`library_scale` {scale:g}: must be above 0")
-    return replace(library, matrix=np.where(library.valid, library.matrix / scale, np.nan))
+    return replace(library, matrix=np.where(library.valid, library.matrix / scale, np.nan), divisor=scale)
 
 
 def duplicates(library: Endmembers) -> list[tuple[str, str]]:

@@ -122,7 +122,7 @@ def axis_of_heading(path: Path, heading: Sequence[str]) -> tuple[list[int], np.n
             lettered.setdefault(("", counted[2].lower()), []).append((i, float(counted[1])))
         elif found and found[1].lower() in OF_BANDS and found[3].lower() == "a":  # B8A, between B8 and B9
             lettered.setdefault((found[1].lower(), ""), []).append((i, float(found[2]) + 0.5))
-        elif found and i not in plain and (found[1] or found[3]):
+        elif found and (found[1] or found[3]) and i not in plain:
             lettered.setdefault((found[1].lower(), found[3].lower()), []).append((i, float(found[2])))
     form, longest = max(lettered.items(), key=lambda one: len(one[1]), default=(("", ""), []))
     steps = np.diff([value for _, value in longest])

@@ -417,7 +417,7 @@ def faults_of(problem: Problem) -> Iterator[str]:
         yield (
             f"nearly collinear endmembers, cond(E) = {problem.condition:.1e}: {some_of(problem.collinear)}: noise may "
             "grow that "
-            "many times; merge them or leave one out"
+            "many times; merge them, leave one out, or take sums (`by` class)"
         )
 
 

@@ -234,6 +234,13 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
     bad = [] if which != "good" or cube.good_bands is None else np.flatnonzero(~cube.good_bands).tolist()
     if bad:
         log.info(f"{cube.path}: {counted(len(bad), 'band')} left out (marked bad): {in_ranges(bad)}")
+    own = PRESETS.get(preset_of(cube.path.name) or "", {})
+    is_offset = reading.offset is not None or bands.offset.any()
+    if own.get("offset") and not is_offset and np.allclose(bands.gain * own["scale"], 1.0):
+        log.warning(
+            f"{cube.path}: by its name it has an offset, which is not taken off: `offset` {own['offset']:g} does, "
+            "`offset` 0 if that is done"
+        )
     zero_gain = bands.index[bands.gain == 0]
     if len(zero_gain):
         raise CubeError(

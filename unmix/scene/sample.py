@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import CubeError
 from ..io import Changed, Cube, RemotePath, Scene, bands_named, bytes_per_line, read_blocks
 from ..library import Endmembers
+from ..settings.presets import PRESETS, preset_of
 from .bands import WATER, windows_of
 from .undeclared import MOST_PIXELS, ConstantPixels, misfit_of_any, remedy
 
@@ -38,6 +39,8 @@ BRIGHTEST = 1.2
 # on no scale is advised: in another unit the misfit stays the model's.
 RAW = "take (raw - dark) / (white - dark) of counts, correct radiance for the atmosphere, absorbance in both or neither"
 MOST_MISFIT = 0.25
+# Means of this many parts of the pixels are fitted for that: means of mixtures are mixtures, with less noise.
+MEANS = 8
 # Units of reflectance beside shares: per cent, and the ten thousandths of products.
 UNITS = 100.0, 10_000.0
 # The power of ten that stands for the largest numbers of 16 bits, by which some divide.
@@ -187,7 +190,7 @@ def survey(scene: Scene) -> Survey:
         is_whole = is_whole and bool((absent | (np.floor(Y) == Y)).all())
         low = np.minimum(low, np.where(absent, np.inf, Y).min(axis=0, initial=np.inf))
         high = np.maximum(high, np.where(absent, -np.inf, Y).max(axis=0, initial=-np.inf))
-    fill = constants.message() or constants.said_of_saturated()
+    fill = next(iter(constants.said().values()), None)
     return Survey(scene.bands.index, pixels, masked, partly, counts[0], counts[1], counts[2], low, high, fill, is_whole)
 
 
@@ -264,9 +267,13 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
     # Saturated bands decide lengths, but no medians of bands.
     middles = np.percentile(np.median(np.abs(Y), axis=1), 98), np.median(np.abs(E), axis=0).max()
     advised = middles[0] / middles[1] if min(middles) > 0 else ratio
-    keeps, misfit = f"`scale` {1 / gain:g} keeps them", 0.0 if found else misfit_of_any(Y, E)
+    means = np.stack([part.mean(axis=0) for part in np.array_split(Y, max(1, min(MEANS, len(Y))))])
+    keeps, misfit = f"`scale` {1 / gain:g} keeps them", 0.0 if found else misfit_of_any(means, E)
+    own = preset_of(cube.path.name, cube.format)
     if (one := odd_one(endmembers)) is not None:
         brings = f"{one}: bring all spectra to one unit"
+    elif own is not None and gain == 1 and "scale" in PRESETS[own]:
+        brings = f"`preset` {own}, by its name, brings them together, {keeps}"
     elif found is not None and "preset" in found[1]:
         brings = f"they have an offset, too: {found[1]} brings them together, {keeps}"
     elif found is not None:
@@ -274,7 +281,7 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
     elif misfit > MOST_MISFIT:
         brings = f"no scale makes them mixtures of these (misfit {misfit:.0%}): {RAW}, or take another library; {keeps}"
     else:
-        brings = said_of_scales(advised, gain, size, largest, len(endmembers.matrix))
+        brings = said_of_scales(advised, (gain, endmembers.divisor), size, largest, len(endmembers.matrix))
         is_product = any(f"`scale` {unit:g} " in brings for unit in UNITS)
         brings += "; of raw counts take (raw - dark) / (white - dark)" * (cube.dtype.kind in "iu" and not is_product)
     return f"{said}; {brings}{dead}"
@@ -311,12 +318,13 @@ def unit_of_library(scene: Scene, library: Endmembers, given: Sequence[float | N
     return unit
 
 
-def said_of_scales(ratio: float, gain: float, size: float, largest: float, bands: int) -> str:
+def said_of_scales(ratio: float, given: tuple[float, float], size: float, largest: float, bands: int) -> str:
     """Return the options that bring pixels, ``ratio`` times as large, and spectra to one unit, best option first."""
+    gain, divisor = given  # of the scene, and of the library
     power = 10.0 ** np.round(np.log10(ratio))
     of_scene, of_library = (
         f"`scale` {power / gain:g}" + ", or 32768 or 65535" * bool(power / gain == LIKE_16_BITS),
-        f"`library_scale` {1 / power:g}",
+        f"`library_scale` {divisor / power:g}",
     )
     is_reflectance = [length / np.sqrt(bands) <= BRIGHTEST for length in (size, largest)]
     units = [
@@ -324,7 +332,7 @@ def said_of_scales(ratio: float, gain: float, size: float, largest: float, bands
         for length in (size, largest)
     ]
     if not any(is_reflectance) and units[0] and units[1] and units[0] != units[1]:  # of two units, neither 1
-        both = f"`scale` {units[0] / gain:g} with `library_scale` {units[1]:g} if both are reflectance in these units"
+        both = f"`scale` {units[0] / gain:g} with `library_scale` {divisor * units[1]:g} if both are reflectance in these units"
         return f"{both}, `scale` {1 / gain:g} keeps them"
     first, other = (of_library, of_scene) if is_reflectance == [True, False] else (of_scene, of_library)
     return f"{first} (or {other}) brings them together, `scale` {1 / gain:g} keeps them"

@@ -24,6 +24,9 @@ ENOUGH_PIXELS, FEWEST_LINES = 10_000, 16
 # Words that mark a message, so that it is logged once for a scene.
 UNDECLARED = "in every band, and no header says that this means no data"
 SATURATED = "in some bands, as saturated ones do"
+SWAPPED = "are smooth along the bands only with the bytes of each value swapped"
+# Pixels of an ENVI cube that are looked at for that, and fewest; fewest bands; how many times as rough they are as they are.
+SOME_PIXELS, FEWEST_PIXELS, FEWEST_OF_AXIS, ROUGHER = 200, 20, 10, 3.0
 
 
 class ConstantPixels:
@@ -50,6 +53,7 @@ class ConstantPixels:
         self.counts_declared = (
             getattr(cube, "blank", None) != nodata
         )  # else masks write it into pixels that they leave out
+        self.some: list[np.ndarray] = []
         lines = min(cube.lines, max(FEWEST_LINES, ENOUGH_PIXELS // cube.samples))
         self.line_step, self.sample_step = cube.lines // lines, -(-cube.samples * lines // ENOUGH_PIXELS)
 
@@ -67,6 +71,8 @@ class ConstantPixels:
         if len(self.index) < FEWEST_BANDS:
             return np.zeros(values.shape[0] * values.shape[1], bool)
         first = values[..., self.index[0]]
+        if self.pixels < SOME_PIXELS:
+            self.some.append(values[..., self.index].reshape(-1, len(self.index))[: SOME_PIXELS - self.pixels])
         # Two bands rule out nearly every pixel before all are compared.
         constant = np.isfinite(first) & (first == values[..., self.index[len(self.index) // 2]])
         some = values[constant][:, self.index]
@@ -115,12 +121,37 @@ class ConstantPixels:
         hold = f"{self.saturated} of the {self.pixels} pixels looked at hold {self.largest:.0f} {SATURATED}"
         return f"{hold}; `valid_max` {self.largest - 1:.0f} leaves them out"
 
+    def said_of_bytes(self) -> str | None:
+        """Return a sentence where a header's byte order is wrong, as far as spectra are smooth; None elsewhere."""
+        Y = np.concatenate([np.empty((0, len(self.index)), self.cube.dtype), *self.some])
+        few = len(Y) < FEWEST_PIXELS or len(self.index) < FEWEST_OF_AXIS
+        # Of real numbers a few huge ones decide the range.
+        if few or self.cube.dtype.itemsize == 1 or self.cube.dtype.kind == "f" or self.cube.format != "ENVI":
+            return None
+        is_rough = roughness(Y) > ROUGHER * roughness(Y.byteswap())
+        return f"spectra {SWAPPED}; is its byte order right?" if is_rough else None
+
+    def said(self) -> dict[str, str]:
+        """Return all messages, by the words that mark them; of swapped bytes no other is true."""
+        if (swapped := self.said_of_bytes()) is not None:
+            return {SWAPPED: swapped}
+        found = {UNDECLARED: self.message(), SATURATED: self.said_of_saturated()}
+        return {known: message for known, message in found.items() if message}
+
     def warn(self) -> None:
         """Log the messages, where there are some, once for each scene: later passes over it find the same."""
-        for known, message in ((UNDECLARED, self.message()), (SATURATED, self.said_of_saturated())):
-            if message and not any(known in problem for problem in self.cube.problems):
+        for known, message in self.said().items():
+            if not any(known in problem for problem in self.cube.problems):
                 self.cube.problems.append(f"{self.cube.path}: {message}")
                 log.warning(self.cube.problems[-1])
+
+
+def roughness(Y: np.ndarray) -> float:
+    """Return how far neighbouring bands of pixels (N, L) are apart, over the range of all: the median; inf for none."""
+    Y = Y.astype(float)
+    with np.errstate(invalid="ignore"):
+        found = np.abs(np.diff(Y, axis=1)).sum(axis=1) / np.ptp(Y, axis=1)
+    return float(np.median(np.where(np.isfinite(found), found, np.inf)))
 
 
 # Most pixels and most entries of the library that are looked at: a pixel of 200 spectra takes some ms.

@@ -1,5 +1,6 @@
 """Maps in arrays of other programs, `FILE.npy` or `FILE.h5:/NAME`, whose axes the size of the other map tells."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 from ...errors import InputError
 from ...io import Cube, by_pixel, read_lines
 from ...io.formats.array_files import open_array
+from ...io.formats.matlab import open_variables
 
 # Orders of axes that are tried, the commonest first.
 ORDERS = ("yxb", "byx", "ybx")
@@ -50,6 +52,21 @@ def open_array_map(spec: Path, size: tuple[int, int] | None) -> ArrayMap:
         raise InputError(f"{spec}: its shape {array.shape} is no map{of}: (lines, samples, p), (p, lines, samples)")
     lines, samples, bands = values.shape
     return ArrayMap(path, path.stem, "array", lines, samples, bands, np.dtype(np.float64), "bip", values)
+
+
+def lengths_of_tables(path: Path) -> set[int]:
+    """Return the lengths of the tables that a file holds, of MATLAB's by variables; empty for any other file."""
+    if path.suffix.lower() == ".mat":
+        with contextlib.closing(open_variables(path)) as file:
+            return {n for shape in file.shapes.values() if len(shape) == 2 and min(shape) > 1 for n in shape}
+    shape = open_array(path).shape if is_array(path) else ()
+    return set(shape) if len(shape) == 2 else set()
+
+
+def one_line(a: Path, b: Path) -> tuple[int, int] | None:
+    """Return the size (1, pixels) of two tables of as many pixels in files of one kind; None where they are not."""
+    both = lengths_of_tables(a) & lengths_of_tables(b) if is_array(a) == is_array(b) else set[int]()
+    return (1, max(both)) if both else None
 
 
 def in_other_order(cube: Cube) -> ArrayMap | None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...io import counted
+from ...library import OF_LIGHT
 from ...runs.files.finished import stem_of_outputs
 from .array_maps import in_other_order
 from .sides import Side
@@ -15,10 +16,13 @@ from .sides import Side
 log = logging.getLogger("unmix")
 # The part of the RMSE, at most, that a map leaves in another order of pixels where that order is named.
 OTHER_ORDER = 0.8
-# The part of the RMSE of two dates that a mean difference has where they differ all over; the most pairs said.
-MOST_SHARED, MOST_SAID = 0.8, 3
-# A mean difference below this part of a pixel's noise is not looked at.
+# The part of the usual difference of two dates that their median has where they differ all over; the most pairs said;
+# the least that is said.
+MOST_SHARED, MOST_SAID, LEAST_SAID = 0.8, 4, 0.001
+# A median difference below this part of a pixel's noise is not looked at.
 OF_NOISE = 0.25
+# The median distance of normal numbers from their median, in deviations.
+MIDDLE = 0.6745
 # How far from 1 the sum of shares may be, in the mean.
 ONE = 0.02
 # Degrees up to which two spectra are the same but for rounding.
@@ -61,15 +65,19 @@ def warn_of_maps(
             )
 
 
-def warn_of_dates(one: Side, other: Side, rows: Sequence[dict[str, Any]]) -> None:
-    """Warn where two dates differ by nearly the same in all pixels, as places hardly do, or have endmembers of their own."""
-    all_over = [row for row in rows if differs_all_over(row)]
-    if all_over:
-        named = ", ".join(f"{row['a']} by {row['mean_difference']:+.3f}" for row in all_over[:MOST_SAID])
+def warn_of_dates(one: Side, other: Side, rows: Sequence[dict[str, Any]], D: np.ndarray) -> None:
+    """Warn of two dates that differ by the same nearly everywhere, as places hardly do, or of endmembers of their own."""
+    # ``D`` (n, m, pairs) are differences in the middle, NaN where there is none: their medians, since a part may change.
+    found = [(row["a"], shift_all_over(row, D[..., k][np.isfinite(D[..., k])])) for k, row in enumerate(rows)]
+    named = [f"{name} by {by:+.3f}" for name, by in found if by and name not in OF_LIGHT]
+    light = [f"{name} by {by:+.3f}" for name, by in found if by and name in OF_LIGHT]
+    if named:
         log.warning(
-            f"{one.path}, {other.path}: differ all over, {named}: by light, haze, season or calibration, unless all of "
-            "it changed; compare with ground that did not"
+            f"{one.path}, {other.path}: differ all over, {', '.join([*named[:MOST_SAID], *light])}: by light, haze, "
+            "season or calibration, unless all of it changed; compare with ground that did not"
         )
+    elif light:
+        log.info(f"{one.path}, {other.path}: differ in light, {light[0]}; fractions do not differ all over")
     angles = [row["angle"] for row in rows if row["angle"] is not None]
     if angles and max(angles) > SAME_SPECTRA:
         library = f"{stem_of_outputs(other.path)}_endmembers.csv"
@@ -79,11 +87,14 @@ def warn_of_dates(one: Side, other: Side, rows: Sequence[dict[str, Any]]) -> Non
         )
 
 
-def differs_all_over(row: dict[str, Any]) -> bool:
-    """Return whether two dates differ by nearly the same in all pixels, but for noise where that is known."""
-    mean, noise = abs(row["mean_difference"]), row.get("variance") or 0.0
-    apart = max(row["rmse"] ** 2 - noise, mean**2) ** 0.5
-    return bool(mean > MOST_SHARED * apart and mean > OF_NOISE * noise**0.5)
+def shift_all_over(row: dict[str, Any], d: np.ndarray) -> float:
+    """Return the median of differences (n,) that nearly all share, but for noise where that is known; else 0."""
+    if not len(d):
+        return 0.0
+    by, noise = float(np.median(d)), row.get("variance") or 0.0
+    spread = float(np.median(np.abs(d - by))) / MIDDLE
+    apart = max(spread**2 + by**2 - noise, by**2) ** 0.5
+    return by if abs(by) > max(MOST_SHARED * apart, OF_NOISE * noise**0.5, LEAST_SAID) else 0.0
 
 
 def warn_of_order(one: Side, other: Side, rmse: float, rmse_of: Callable[[Side, Side], float]) -> None:

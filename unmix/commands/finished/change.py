@@ -14,6 +14,7 @@ from ...io.cube import band_names
 from ...io.export import OutputFormat, require
 from ...io.export.areas import areas_of_pixels
 from ...io.formats.header import image_header
+from ...library import OF_LIGHT
 from ...maps.plain_map import WORK, convert_map
 from ...outputs import named_together, refuse_headers_of_others, refuse_inputs
 from .blocks import blocks_of, plan_of
@@ -93,10 +94,10 @@ def beyond(one: Side, other: Side, pairs: Sequence[tuple[int, int]], threshold: 
     return [
         {"below": int(counts[0, k]), "above": int(counts[1, k])}
         | {
-            f"{word}_hectares": None if areas is None else float(hectares[n, k])
+            f"{word}_hectares": None if areas is None or one.names[i] in OF_LIGHT else float(hectares[n, k])
             for n, word in enumerate(("below", "above"))
         }
-        for k in range(len(pairs))
+        for k, (i, _) in enumerate(pairs)
     ]
 
 

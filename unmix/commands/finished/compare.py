@@ -12,19 +12,19 @@ import numpy as np
 from ...errors import InputError, MethodError, UnmixError
 from ...io import has_names
 from ...io.cube import band_names
-from ...library import Endmembers
+from ...library import OF_LIGHT, Endmembers
 from ...library.spectra import angles_between
 from ...outputs.names import inputs_of, inputs_of_run
 from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page, side_for
 from ...pages.pictures import Canvas, MapView
 from ...pages.write import write_page
 from ...runs.files.finished import FinishedRun, repeat_warnings, stem_of_outputs
-from .array_maps import is_array
+from .array_maps import is_array, one_line
 from .blocks import blocks_of, both_of, plan_of
 from .cautions import warn_of_dates, warn_of_maps
 from .change import SIGNIFICANT, ReadsPairs, beyond, deviation_of_pairs, format_of, pixels_outside, write_change
 from .grids import is_one_grid, placed
-from .shift import shift_between
+from .shift import middle_of, shift_between
 from .sides import (
     OF_ONE_BAND,
     Side,
@@ -98,10 +98,12 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
                 "sample": None if place is None else place[1],
             }
         )
-    error, signal = float(squares.sum()), float(b2.sum())
+    of_ground = np.array([one.names[i] not in OF_LIGHT for i in left], bool)
+    of_ground |= not of_ground.any()
+    error, signal = float(squares[of_ground].sum()), float(b2[of_ground].sum())
     return {
         "pixels": {"compared": both, "only_a": only_a + pixels_outside(one), "only_b": only_b + pixels_outside(other)},
-        "rmse": float(np.sqrt(error / (n * max(1, len(pairs))))),
+        "rmse": float(np.sqrt(error / (n * max(1, of_ground.sum())))),
         "sre": None if not (error > 0 and signal > 0) else float(10 * np.log10(signal / error)),
         "rows": rows,
         "values": seen,
@@ -250,7 +252,7 @@ def compare(
         a are ``below`` and ``above`` b by
         more (where deviations are known, also by more than 1.96 of them), and their ``below_hectares`` and
         ``above_hectares``, None without a place on a map; of runs of two scenes ``shift``, by how many lines and
-        samples a is shifted against b, None where that is below 0.3 or not clear; ``only_a``, ``only_b``: names without
+        samples a is shifted against b, None where that is below 0.1 or not clear; ``only_a``, ``only_b``: names without
         a partner; ``rmse`` and ``sre`` (signal to reconstruction error, dB; None where there is no error) over all
         pairs; ``certified``: pixels certified in a and in b, None if not known.
 
@@ -326,11 +328,12 @@ def compare(
     repeat_warnings([one.report, other.report])
     found, pairs = comparison(one, other)
     if None not in scenes and scenes[0] != scenes[1]:
-        warn_of_dates(one, other, found["pairs"])
-        found["shift"] = shift = None if found["averaged"] else shift_between(one, other, pairs)
+        A, B = middle_of(one, other, pairs)
+        warn_of_dates(one, other, found["pairs"], A - B)
+        found["shift"] = shift = None if found["averaged"] or not pairs else shift_between(A, B)
         if shift is not None:
             log.warning(
-                f"{one.path}: is shifted against {other.path} by {shift[0] + 0.0:.1f} lines and {shift[1] + 0.0:.1f} "
+                f"{one.path}: is shifted against {other.path} by {shift[0] + 0.0:.2f} lines and {shift[1] + 0.0:.2f} "
                 "samples; edges pass for changes: register the scenes first"
             )
     means = found.pop("means")
@@ -368,7 +371,7 @@ def both_sides(
         if not is_array(paths[first]) and paths[first].suffix.lower() != ".mat":
             raise
         first, last = last, first
-        found = opened(first, None)
+        found = opened(first, one_line(*paths))
     sides = {first: found, last: opened(last, (found.cube.lines, found.cube.samples))}
     return sides[0], sides[1]
 

@@ -10,7 +10,7 @@ from .sides import Side
 # Least side of a map that shows a shift, and the longest that is looked at; the least shift that is said, in pixels and
 # in its standard errors; and the largest that is searched.
 LEAST_SIDE, LONGEST_SIDE = 16, 512
-LEAST_SHIFT, ERRORS, LARGEST_SHIFT = 0.3, 5.0, 16
+LEAST_SHIFT, ERRORS, LARGEST_SHIFT = 0.1, 5.0, 16
 # The part of the median difference, at most, that is left where a shift explains it.
 LEAST_GAIN = 0.9
 # Steps of the search within a pixel.
@@ -66,17 +66,23 @@ def shift_from(whole: tuple[int, int], a: np.ndarray, b: np.ndarray) -> tuple[fl
     return (float(shift[0]), float(shift[1])) if is_clear else None
 
 
-def shift_between(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
-    """Return the `shift_of` the middle of two compared maps, of the pair that varies most."""
+def middle_of(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the middle of two compared maps, both (n, m, pairs), NaN where either has no value."""
     lines, samples = (
         slice(max(0, (size - LONGEST_SIDE) // 2), min(size, (size + LONGEST_SIDE) // 2)) for size in one.size
     )
     A, B, in_a, in_b = both_of(one, other, lines)
-    A, B = (np.where(there[..., None], all_of, np.nan)[:, samples] for all_of, there in ((A, in_a), (B, in_b)))
-    if not pairs or not all(np.isfinite(part).any() for part in (A, B)):
+    there = (in_a & in_b)[:, samples, None]
+    A, B = A[:, samples, [i for i, _ in pairs]], B[:, samples, [j for _, j in pairs]]
+    return np.where(there, A, np.nan), np.where(there, B, np.nan)
+
+
+def shift_between(A: np.ndarray, B: np.ndarray) -> tuple[float, float] | None:
+    """Return the `shift_of` two maps (n, m, pairs) by the pair that varies most."""
+    if not np.isfinite(B).any():
         return None
-    i, j = max(pairs, key=lambda pair: float(np.nanvar(B[..., pair[1]])))
-    return shift_of(A[..., i], B[..., j])
+    k = int(np.nanvar(B, axis=(0, 1)).argmax())
+    return shift_of(A[..., k], B[..., k])
 
 
 def whole_shift(a: np.ndarray, b: np.ndarray) -> tuple[int, int]:

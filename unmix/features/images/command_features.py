@@ -25,8 +25,9 @@ def command(found: dict[str, Any]) -> Iterator[str]:
     """Write for every pixel of CUBE the depth and the centre (nm) of absorptions, a pair of bands for each:
     STEM_features.
 
-    The continuum of an absorption is the straight line between its shoulders. -9999 where there is no absorption to
-    have a centre; noise has one, too: look at the depth.
+    The continuum of an absorption is the straight line between its shoulders, the centre the minimum of a parabola
+    through the lowest band and its neighbours: right to some nm where it is deep and noise is small. -9999 where there
+    is no absorption to have a centre; noise has one, too: look at the depth.
     """
     for one in found["features"]:
         yield f"{one['name']:<16} {one['from']:8.1f} to {one['to']:.1f} nm"

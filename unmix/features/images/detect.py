@@ -252,7 +252,9 @@ def check_unit(given: Scene, library: Endmembers, meant: bool) -> None:
     if 1.0 / LARGEST_FACTOR <= ratio <= LARGEST_FACTOR:
         return
     gain = float(np.median(np.abs(given.bands.gain)))
-    brings = said_of_scales(ratio, gain, float(np.median(lengths)), float(sizes.max()), len(library.matrix))
+    brings = said_of_scales(
+        ratio, (gain, library.divisor), float(np.median(lengths)), float(sizes.max()), len(library.matrix)
+    )
     fault = (
         f"{given.cube.path}: the pixels most like the targets of {library.source} are {ratio:.3g} times as large; "
         f"{brings}"

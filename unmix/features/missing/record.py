@@ -92,7 +92,7 @@ class Missing:
         if self.candidates:
             first = self.candidates[0]
             return f"{begin}: like {first.name} ({first.source}); {misfit}, with it {in_percent(first.misfit)}"
-        advice = f"none of {self.searched} others explains it" if self.searched else "try `names`"
+        advice = f"none of {self.searched} others lowers it by a third" if self.searched else "try `names`"
         return f"{begin}: {misfit}, others {in_percent(self.misfit_of_others)}; {advice}"
 
     def to_dict(self) -> dict[str, Any]:

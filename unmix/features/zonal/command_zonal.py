@@ -54,11 +54,11 @@ def command(
     or by polygon.
 
     A row for each run, zone and endmember or class: mean, deviation, standard deviation of the mean by the pixels'
-    noise (of runs with --uncertainty), area, hectares, and the shares of the zone that have no values, lie outside of
-    the scene, or are not proved. The time is the header's, or the date in the scene's name. sigma is of the mean
-    and, near 0, of the bias by a >= 0 (ucls and scls have none), pixel_sigma the mean of the pixels' own. Hectares are
-    of pixels with values, on the ellipsoid. Pixels that a polygon cuts count by area (needs exactextract: pip install
-    'unmix[zonal]'), or by --centres.
+    noise (of runs with --uncertainty), area, hectares, the share of the zone outside of the scene, and the shares of its
+    pixels there without values, and not proved. Of dates, `unmix compare` tells whether light changed. The time is the
+    header's, or the date in the scene's name. sigma is of the mean and, near 0, of the bias by a >= 0 (ucls and scls
+    have none), pixel_sigma the mean of the pixels' own. Hectares are of pixels with values, on the ellipsoid. Pixels
+    that a polygon cuts count by area (needs exactextract: pip install 'unmix[zonal]'), or by --centres.
     """
     from unmix import zonal
 

@@ -19,6 +19,7 @@ from ...io import MAP_FIELDS, NODATA, Cube, by_pixel, csv_of, cut, located, read
 from ...io.export.areas import areas_of_pixels
 from ...io.formats.geotiff import settings
 from ...io.polygons import ASKED, cells_by_centre, placed
+from ...library import OF_LIGHT
 from ...methods import METHODS
 from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, titled, write_whole
 from ...problem import some_of
@@ -243,12 +244,12 @@ def zonal(
     list of dict
         A row for each run, zone and band, with the table's columns: ``run``; ``time`` of acquisition, as the scene's
         header has it, else the date in its name; ``cloud_cover`` in per cent, as its catalogue has it; ``zone``;
-        ``map``; ``band``; ``share_of``, the meaning of a fraction; ``mean`` and ``deviation`` of the band over the
+        ``map``; ``band``; ``share_of``, what a fraction is a share of; ``mean`` and ``deviation`` of the band over the
         zone; ``sigma``, the standard deviation of the mean by the noise of its pixels, taken to be independent, and by
         a ≥ 0, which adds up to 0.4 of a pixel's deviation where a fraction is near 0, and does not average out;
         ``pixel_sigma``, the mean of the pixels' standard deviations; ``pixels`` with values, counted by their shares,
-        and ``area_m2``, their area; ``hectares``, that times the mean; ``nodata``, ``outside`` and ``unproved``: the
-        shares of the zone without values, outside of the scene, and of its pixels those whose optimum is not proved;
+        and ``area_m2``, their area; ``hectares``, that times the mean; ``outside``, the share of the zone outside of the
+        scene; ``nodata`` and ``unproved``, the shares of its pixels in the scene without values and without a proof;
         ``rmse``, the mean RMSE. What is not known is None.
 
     Raises
@@ -343,7 +344,10 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
     shares = WholeScene(cube) if zones is None else zones.shares(cube, centres)
     say_what_is_outside(run, [name for name, *_ in names], shares)
     method = run.report["method"]
-    has_bounds = method not in METHODS or METHODS[method].constraint.has_bounds
+    constraint = METHODS[method].constraint if method in METHODS else None
+    has_bounds = constraint is None or constraint.has_bounds
+    is_one = constraint is not None and constraint.sum_to_one and not constraint.has_shade
+    share_of = "area" if is_one else SHARE_OF[normalize_of(run.report)]
     sums = summed(maps, name, shares, float(run.report.get("max_delta", 0.0)), has_bounds)
     pixels = run.report["pixels"]
     all_proved = pixels.get("certified") == pixels["solved"]
@@ -353,12 +357,12 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
         "time": run.time,
         "cloud_cover": (run.report.get("acquisition") or {}).get("cloud cover"),
         "map": name,
-        "share_of": "mass" if name == "mass" else SHARE_OF[normalize_of(run.report)],
+        "share_of": "mass" if name == "mass" else share_of,
     }
     for z, (zone, *further) in enumerate(names):
         inside, whole = sums["inside"][z], shares.total[z]
         for b, band in enumerate(bands):
-            w = sums["weight"][z, b]
+            w, has_area = sums["weight"][z, b], sums["area"] is not None and band not in OF_LIGHT
             mean = float(sums["first"][z, b] / w) if w else None
             spread = None if mean is None else float(np.sqrt(sums["squares"][z, b] / w))
             has = w - sums["without_sigma"][z, b] if "sigma" in maps and b < maps["sigma"].bands else 0.0
@@ -376,7 +380,7 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
                     "pixels": round(float(w), DIGITS_OF_SUM) or float(w),
                     "area_m2": None if sums["area"] is None else float(sums["area"][z, b]),
                     "pixel_sigma": float(sums["sigma"][z, b] / has) if known else None,
-                    "hectares": None if sums["area"] is None or mean is None else float(sums["held"][z, b]) / 1e4,
+                    "hectares": float(sums["held"][z, b]) / 1e4 if has_area and mean is not None else None,
                     "nodata": float(1 - w / inside) if inside else None,
                     "outside": float(max(0.0, 1 - inside / whole)) * bool(shares.is_cut[z]) if whole else None,
                     "unproved": 0.0
@@ -395,7 +399,7 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
         )
     traces = dict.fromkeys(row["band"] for row in rows if row["sigma"] and row["mean"] < UNSURE * row["sigma"])
     if traces and has_bounds:
-        other = "scls" if method in METHODS and METHODS[method].constraint.sum_to_one else "ucls"
+        other = "scls" if constraint is not None and constraint.sum_to_one else "ucls"
         say_once(
             f"means of {some_of([*traces], MOST_SAID)} may be noise alone, which only adds where a >= 0: `method` "
             f"{other} has no such bias",

@@ -51,6 +51,10 @@ TELLING, MOST_OF_SUM = 0.15, 1.0
 # by which their median is off one where most pixels are darker, or brighter, than the library; and how much of that the
 # misfit may be, since of spectra that are missing the sum is not one.
 VARIES, LEAST_LEVEL, MISFIT_OF_LEVEL = 1.3, 0.1, 0.3
+# How near a power of ten, in its logarithm, a level is another scale rather than light.
+NEAR_TEN = 0.05
+# The misfit of the median pixel from which on it is said of values of both signs, too.
+HOPELESS = 0.5
 
 
 class SumCost(NamedTuple):
@@ -229,7 +233,7 @@ def say_partly(seen: Seen) -> Iterator[str]:
 
 def say_misfit(seen: Seen) -> Iterator[str]:
     """Say how badly the scene, or a part of it, is fitted, and why."""
-    if seen.both_signs:
+    if seen.both_signs and seen.summary.percentile(0.5) <= HOPELESS:
         return
     water, _ = said_of_bands(seen.summary, *seen.bands) if seen.bands is not None else (None, None)
     of_sum = said_of_sum(seen.of_sum, seen.method) if seen.of_sum is not None and seen.of_sum.hurts else None
@@ -277,6 +281,8 @@ def say_brightness(seen: Seen) -> Iterator[str]:
     if level is not None and (level > 1 or not constraint.has_shade):
         word = "darker" if level < 1 else "brighter"
         advice = "use nnls" if constraint.has_shade else f"{STILL_ONE}, or pcls" if level < 1 else STILL_ONE
+        if abs(math.log10(level) - (power := round(math.log10(level)))) < NEAR_TEN and power:
+            advice = f"is it light, or the wrong `scale`? {advice}"
         yield f"pixels are {word} than the library: unconstrained abundances sum to {level:.2g} in the median; {advice}"
     elif sums is not None and 0 < sums[0] * VARIES < sums[1] and not constraint.has_shade:
         yield (

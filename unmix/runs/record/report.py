@@ -258,7 +258,9 @@ def report_of(
         options.max_delta,
         problem.alike,
         tuple(problem.black),
-        "few counts look like a poor fit" if options.likelihood == "poisson" else price_of(problem, summary),
+        "counts are few, so that noise alone looks like a poor fit"
+        if options.likelihood == "poisson"
+        else price_of(problem, summary),
         cost,
         bands,
         free,
