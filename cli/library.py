@@ -1,4 +1,4 @@
-"""`unmix library`: build, inspect, convert, match, prune and resample spectral libraries; see `library_tables`."""
+"""`unmix library`: build, inspect, convert, match, merge, prune and resample spectral libraries."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -397,3 +397,19 @@ def resample(
     resampled = load_for(library, scene, select=select, complete=complete, across_gaps=across_gaps)
     for path in written(resampled, out, overwrite, inputs_of(scene.cube, library=library)):
         print_out(path)
+
+
+@command.command("merge")
+@click.argument("libraries", nargs=-1, required=True, type=IN, metavar="LIBRARY...")
+@OUT
+@options.overwrite
+def merge(libraries: tuple[Path, ...], out: Path, overwrite: bool) -> None:
+    """Put the spectra of libraries with the same channels together in OUT (.csv, or .sli with .hdr)."""
+    from unmix.library import load_parts
+    from unmix.library.classes import merged_libraries
+    from unmix.outputs.names import inputs_of
+
+    inputs = [pair for path in libraries for pair in inputs_of(library=path)]
+    parts = [part for path in libraries for part in load_parts(path)]
+    for name in written(merged_libraries(parts), out, overwrite, inputs):
+        print_out(name)

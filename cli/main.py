@@ -49,8 +49,6 @@ for feature in features():
     COMMANDS |= feature.commands
     FILES |= {name: feature.module(f"command_{name}") for name in feature.commands}
 
-# Files with more commands of a group.
-FURTHER = {"library": ("library_tables",)}
 # Functions that print a line to stderr above the progress bars, while bars are shown.
 ABOVE_BARS: list[Callable[[str], None]] = []
 # Bytes of a stack: with 96 KiB code was compiled into a SIGSEGV, with 128 not; below 80 Python itself does not begin.
@@ -73,8 +71,6 @@ class Commands(click.Group):
                 raise click.UsageError(f"unmix {name} {as_options(gone)}")
             return None
         command: click.Command = importlib.import_module(FILES[name]).command
-        for other in FURTHER.get(name, ()):
-            importlib.import_module(f".{other}", __package__)
         # Commands without options of the log write their warnings as the others do.
         importlib.import_module(".options", __package__).set_up_log(False, False, None)
         return command

@@ -463,7 +463,6 @@ GRAMMARS = {
             ["run", "s.hdr", "-e", "l.csv", *LIBRARY[2:]],
             ["library", "convert", "l.csv", "o/l.sli"],
             ["library", "match", "l.csv", "e.csv", "--json"],
-            ["library", "table", "l.csv", "o/t.csv"],
             ["library", "merge", "l.csv", "l.csv", "o/m.csv"],
             ["mesma", "s.hdr", "-e", "l.csv", *LIBRARY[2:]],
             ["match", "s.hdr", "-e", "l.csv", "-o", "o", "-q"],
@@ -503,7 +502,6 @@ GRAMMARS = {
             draw, ["name", "new name", "class"], [[f"m{j}", word(draw, f"n{j}"), "c"] for j in range(3)]
         ),
         (
-            ["library", "rename", "e.csv", "t.csv", "o/l.csv"],
             ["run", "s.hdr", *LIBRARY, "--classes", "t.csv:class"],
             ["mesma", "s.hdr", *LIBRARY, "--classes", "t.csv:class"],
         ),

@@ -35,11 +35,6 @@ TASKS = {
         "library merge {d}/jasper/jasper_truth_endmembers.csv {d}/jasper/jasper_truth_endmembers.csv two.csv",
         "two.csv",
     ),
-    "a table of names": ("library table {d}/jasper/jasper_truth_endmembers.csv names.csv", "names.csv"),
-    "names and classes": (
-        "library rename {d}/jasper/jasper_truth_endmembers.csv filled.csv renamed.csv",
-        "renamed.csv",
-    ),
     "nearest spectra": ("library match r2/samson_endmembers.csv {d}/samson/samson_truth_endmembers.csv", "°"),
     "an intimate mixture": (
         "run {d}/jasper/jasper.hdr -e {d}/jasper/jasper_truth_endmembers.csv --method fcls --albedo 30,0 "
@@ -95,7 +90,6 @@ def prepared(folder, data):
     (folder / "classed.csv").write_text(
         "\n".join(f"{name},{classes.get(name, 'class')},{rest}" for name, rest in given) + "\n"
     )
-    (folder / "filled.csv").write_text("name,new name,class\ntree,oak,green\n")
     (folder / "grains.csv").write_text(
         "name,density,diameter\n" + "".join(f"{name},2.6,50\n" for name in library.names)
     )

@@ -35,9 +35,7 @@ GOOD = {
     "library match": ["{lib}", "{lib}"],
     "library merge": ["{lib}", "{lib}", "{out}/l.csv"],
     "library prune": ["{lib}", "{out}/l.csv", "--rule", "ear", "--classes", "name", "-q"],
-    "library rename": ["{lib}", "{names}", "{out}/l.csv"],
     "library resample": ["{lib}", "{cube}", "{out}/l.csv", "-q"],
-    "library table": ["{lib}", "{out}/t.csv"],
     "endmembers": ["{cube}", "-n", "2", "-o", "{out}", "-q"],
     "export": ["{run}", "-o", "{out}", "-f", "hdf5"],
     "report": ["{run}", "-o", "{out}/r.html"],
@@ -126,7 +124,6 @@ def world(tmp_path_factory):
     np.save(folder / "b.npy", np.ones((4, 3)))
     unmix.run(folder / "s.hdr", endmembers=folder / "s_truth_endmembers.csv", device="cpu", out_dir=folder / "runs")
     (folder / "pixels.csv").write_text("class,line,sample\na,1,1\nb,2,2\n")
-    (folder / "names.csv").write_text("name,class\nmaterial 1,x\n")
     (folder / "plots.csv").write_text("line,sample,material 1\n1,1,0.5\n2,2,0.4\n")
     square = {"type": "Polygon", "coordinates": [[[0, 0], [3, 0], [3, 3], [0, 0]]]}
     features = [{"type": "Feature", "properties": {"name": "a"}, "geometry": square}]
@@ -140,7 +137,6 @@ def places_in(folder, out):
         "lib": folder / "s_truth_endmembers.csv",
         "out": out,
         "pixels": folder / "pixels.csv",
-        "names": folder / "names.csv",
         "run": folder / "runs/s",
         "folder": folder / "runs",
         "A": folder / "A.npy",

@@ -25,11 +25,10 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.errors import CubeError, MethodError, OutputError
-from unmix.io import open_cube
 from unmix.io.remote import RemotePath, is_remote, located
 from unmix.io.remote import store as module
 from unmix.io.remote.path import Version
-from unmix.io.remote.store import WHOLE, store_of
+from unmix.io.remote.store import store_of
 from unmix.runs import scene_run
 from unmix.runs import upload as uploading
 
@@ -268,13 +267,12 @@ def test_redirects_are_followed(large: Path) -> None:
 
 
 # Ways of a server that cost time at most: it fails now and then, hides what it lacks as buckets do that may not be
-# listed, is away for some seconds, or knows no byte ranges, so that small files are fetched whole.
+# listed, or is away for some seconds.
 WAYS = {
     "sound": {},
     "failing": {"failing": FAILURES},
     "hides": {"absent": 403},
     "away": {"outage": (5, 4.0)},
-    "no ranges": {"ranges": False},
     "no HEAD": {"heads": False},  # as of addresses that are signed for GET alone
 }
 
@@ -290,8 +288,6 @@ def test_run_of_url_is_that_of_file(scene: Path, tmp_path: Path, way: str) -> No
         assert maps_in(tmp_path / "remote") == expected
         if way in ("sound", "failing"):
             assert not command("verify", tmp_path / "remote" / "scene", "--all", "--cube", url)[1]
-        if way == "no ranges":
-            assert open_cube(url).path.version in {version for _, version in WHOLE}
         if way == "hides":
             _, err = command("info", f"{server.url}/none.img", code=3)
             assert "none.img: no such file, or 127.0.0.1" in err and "wants a login" in err and "(403)" in err
@@ -513,14 +509,11 @@ def test_refusals(scene: Path, tmp_path: Path, words: list[str], code: int, mess
     assert message in err and "secret" not in err and len(err.strip().splitlines()) == 1
 
 
-def test_whole_files_only(scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a server without byte ranges large files are refused, and odd answers are errors."""
-    monkeypatch.setattr("unmix.io.remote.store.MOST_WHOLE", 1000)
+def test_whole_files_only(scene: Path, tmp_path: Path) -> None:
+    """Files of a server without byte ranges are refused."""
     with serving(scene, ranges=False) as server:
-        _, err = command("run", f"{server.url}/scene.hdr", "-o", tmp_path / "large", code=3)
+        _, err = command("run", f"{server.url}/scene.hdr", "-o", tmp_path / "o", code=3)
     assert "no byte ranges" in err and len(err.strip().splitlines()) == 1
-    with serving(scene, ranges=False, failing={"less": 1, "more": 1}) as server, pytest.raises(CubeError):
-        unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "odd", **HOW)
 
 
 def test_library_and_mask_of_server(scene: Path, tmp_path: Path) -> None:

@@ -288,10 +288,10 @@ def test_the_offset_of_a_product_that_is_not_taken_off(tmp_path, caplog, name):
     """Known by the name; with the offset given, as 0 too, nothing is said."""
     Y = np.random.default_rng(0).uniform(0.05, 0.4, (8, 9, 6))
     path = write_cube(tmp_path / f"{name}.hdr", (10000 * Y + 1000).astype(np.uint16))
-    for given in ({"scale": 1e4}, {"scale": 1e4, "offset": 0.0}, {"preset": "sentinel-2"}, {}):
+    for how in ({"scale": 1e4}, {"scale": 1e4, "offset": 0.0}, {"preset": "sentinel-2"}, {}):
         caplog.clear()
-        open_scene(path, ReadOptions(**given))
-        assert ("by its name it has an offset" in caplog.text) == (name != "scene" and given == {"scale": 1e4})
+        open_scene(path, ReadOptions(**how))
+        assert ("by its name it has an offset" in caplog.text) == (name != "scene" and how == {"scale": 1e4})
     library = write_csv(tmp_path / "e.csv", Y[0, :3].T)
     with pytest.raises(unmix.CubeError) as stopped:
         unmix.run(path, endmembers=library, device="cpu")

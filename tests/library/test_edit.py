@@ -1,6 +1,5 @@
-"""Libraries put together, renamed and classified by a table, and matched in windows."""
+"""Libraries put together, and matched in windows."""
 
-import csv
 import fnmatch
 
 import numpy as np
@@ -10,7 +9,6 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.library import Endmembers, select
-from unmix.library.classes import renamed
 
 WAVES = [500.0, 1000.0, 1500.0, 2100.0, 2200.0, 2300.0]
 
@@ -35,34 +33,6 @@ def test_together(two):
     command("library", "merge", folder / "a.csv", folder / "a.csv", code=2)
 
 
-def test_names_and_classes_of_a_table(two):
-    folder, E = two
-    table = folder / "t.csv"
-    command("library", "table", folder / "a.csv", table)
-    rows = list(csv.DictReader(table.open()))
-    assert rows == [{"name": f"em {k}", "new name": "", "class": ""} for k in (1, 2, 3)]
-    table.write_text("class,name,new name\nsoil,em 3,clay\n,em 1,oak\n")
-    command("library", "rename", folder / "a.csv", table, folder / "n.csv")
-    named = unmix.load_library(folder / "n.csv")
-    assert named.names == ("oak", "em 2", "clay") and named.classes == ("none", "none", "soil")
-    np.testing.assert_array_equal(named.matrix, E)
-    command("library", "table", folder / "n.csv", table, code=1)
-    command("library", "table", folder / "n.csv", table, "--overwrite", code=1)  # it was filled in: the user's work
-    table.unlink()
-    command("library", "table", folder / "n.csv", table)
-    command("library", "table", folder / "n.csv", table, "--overwrite")
-    assert "clay,,soil" in table.read_text()
-    for text, fault in (
-        ("name,class\nem 9,x\n", "row 2: 'em 9' is no spectrum"),
-        ("name,class\nem 1,x\nem 1,y\n", "row 3: 'em 1' is named twice"),
-        ("name,new name\nem 1,em 2\n", "two spectra get the name 'em 2'"),
-        ("name\nem 1\n", "has no column 'new name' or 'class'; a table of names"),
-    ):
-        table.write_text(text)
-        _, err = command("library", "rename", folder / "a.csv", table, folder / "o.csv", code=3)
-        assert fault in err and not (folder / "o.csv").exists()
-
-
 def test_many_names_are_found_in_linear_time(tmp_path, monkeypatch):
     class Name(str):
         compared = 0
@@ -75,9 +45,6 @@ def test_many_names_are_found_in_linear_time(tmp_path, monkeypatch):
 
     names = tuple(Name(f"n{k}") for k in range(300))
     library = Endmembers(names, np.ones((2, len(names))), None, None, "l.csv")
-    table = "name,new name\n" + "".join(f"n{k},m{k}\n" for k in range(300))
-    assert renamed(library, tmp_path / "t.csv", table.encode()).names[7] == "m7"
-    assert Name.compared <= 3 * len(names)
     tried = []
     monkeypatch.setattr(fnmatch, "fnmatchcase", lambda name, word: tried.append(word) or name == "n77")
     (found,) = select([library], ",".join([*map(str, names[:100]), "N7?", "!n5"]))

@@ -32,6 +32,8 @@ ZIP = b"PK\x03\x04"
 # Endings of files of a ZIP that are read, and the bytes of all of them.
 PACKED = (".shp", ".dbf", ".shx", ".prj", ".cpg", ".gpkg", ".fgb")
 LARGEST_UNPACKED = 512 * 2**20
+# How the statement of an R-tree index begins, as GDAL writes it; a table that has VIRTUAL in another place is refused.
+PLAIN = re.compile(r'CREATE VIRTUAL TABLE (?:"[^"]*"|\w+) USING rtree(_i32)?\(', re.IGNORECASE)
 # How `table_xinfo` of SQLite marks columns that are computed as they are read.
 GENERATED = (2, 3)
 
@@ -145,7 +147,7 @@ def refuse_what_leads_elsewhere(path: Path, copy: Path) -> None:
 
     with contextlib.closing(sqlite3.connect(copy)) as opened:
         made = opened.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master").fetchall()
-        tables = {name for kind, name, sql in made if kind == "table" and not is_virtual(sql)}
+        tables = {name for kind, name, sql in made if kind == "table" and "VIRTUAL" not in sql.upper()}
         generated = [
             name
             for name in tables
@@ -158,16 +160,6 @@ def refuse_what_leads_elsewhere(path: Path, copy: Path) -> None:
         raise CubeError(f"{path}: {why}; save its polygons as a plain layer: ogr2ogr out.gpkg {path.name} LAYER")
 
 
-def words_of(sql: str) -> list[str]:
-    """Return the words of a statement of SQLite, without comments, in capitals."""
-    return re.sub(r"/\*.*?(\*/|$)|--[^\n]*", " ", sql, flags=re.DOTALL).upper().split()
-
-
-def is_virtual(sql: str) -> bool:
-    """Return whether a statement makes a virtual table."""
-    return words_of(sql)[1:2] == ["VIRTUAL"]
-
-
 def is_plain(sql: str) -> bool:
     """Return whether a statement makes an ordinary table of SQLite, or a virtual one that is an R-tree index."""
-    return not is_virtual(sql) or any(word.startswith("RTREE") for word in words_of(sql)[3:6])
+    return "VIRTUAL" not in sql.upper() or PLAIN.match(sql) is not None

@@ -16,9 +16,7 @@ from ..later import later
 from .fractions import Normalization
 from .spectra import SHADE, Endmembers, colours_in_words, colours_of_all, each_once
 
-cells_of, is_number, read_rows = (
-    later(__package__, f"table:{name}") for name in ("cells_of", "is_number", "read_rows")
-)
+is_number, read_rows = (later(__package__, f"table:{name}") for name in ("is_number", "read_rows"))
 
 # The class of a spectrum for which a table of classes has no row, until it is refused; no table can hold it.
 LACKS = "\0"
@@ -136,7 +134,7 @@ def refuse_lacking(parts: Sequence[Endmembers], classes: str) -> None:
 # The message about a library without classes, for commands that need them.
 NO_CLASSES = (
     "its spectra have no classes; name a column of them with `classes`, or `classes` name for a class each (`unmix "
-    "library table` writes a table to fill in)"
+    "library convert` to .csv has a row for each, to fill in)"
 )
 
 
@@ -250,8 +248,6 @@ class ClassSums:
 
 
 log = logging.getLogger("unmix")
-# Columns of a table of names: a spectrum, its new name and its class; cells that are empty change nothing.
-COLUMNS = "name", "new name", "class"
 # Libraries whose largest values differ more are likely in two units.
 OTHER_UNIT = 50.0
 # The class of a spectrum that has none, as libraries are read.
@@ -298,30 +294,3 @@ def of_channels(library: Endmembers, keep: np.ndarray) -> Endmembers:
         for name, axis in (("wavelengths", library.wavelengths), ("fwhm", library.fwhm))
     }
     return replace(library, matrix=np.ascontiguousarray(library.matrix[keep]), **axes)
-
-
-def table_of(library: Endmembers) -> list[tuple[str, str, str]]:
-    """Return a row for each spectrum, for `renamed`: its name, an empty cell for a new one, and its class."""
-    return [
-        (name, "", "" if kind == NO_CLASS else kind)
-        for name, kind in zip(library.names, library.classes or (NO_CLASS,) * len(library.names))
-    ]
-
-
-def renamed(library: Endmembers, path: Path, raw: bytes) -> Endmembers:
-    """Return a library with the new names and classes of a table; ``raw`` is the content of that file."""
-    rows = cells_of(path, raw, COLUMNS[:1], "a table of names (unmix library table writes one)", COLUMNS[1:])
-    names, kinds, seen = list(library.names), list(library.classes or (NO_CLASS,) * len(library.names)), set[str]()
-    places = {name: at for at, name in enumerate(names)}
-    for r, (name, new_name, kind) in rows:
-        if name not in places or name in seen:
-            fault = "is named twice" if name in seen else "is no spectrum of the library"
-            raise LibraryError(f"{path}: row {r}: '{name}' {fault}")
-        seen.add(name)
-        at = places[name]
-        names[at] = new_name or names[at]
-        kinds[at] = kind or kinds[at]
-    twice = next((name for name, count in Counter(names).items() if count > 1), None)
-    if twice is not None:
-        raise LibraryError(f"{path}: two spectra get the name '{twice}'")
-    return replace(library, names=tuple(names), classes=tuple(kinds) if set(kinds) != {NO_CLASS} else None)

@@ -246,21 +246,15 @@ def without_comments(text: str) -> str:
     return "\n".join(lines)
 
 
-def cells_of(
-    path: Path, raw: bytes, columns: Sequence[str], what: str, optional: Sequence[str] = ()
-) -> list[tuple[int, list[str]]]:
-    """Return each row's number and its cells in columns, "" without one; one ``optional`` column must exist."""
+def cells_of(path: Path, raw: bytes, columns: Sequence[str], what: str) -> list[tuple[int, list[str]]]:
+    """Return each row's number and its cells in columns of a table, "" where it has none."""
     rows = read_rows(path, raw)
     heading = [cell.lower() for cell in rows[0].cells] if rows else []
     lacking = [name for name in columns if name.lower() not in heading]
-    if optional and not lacking and not set(optional) & set(heading):
-        lacking = ["' or '".join(optional)]
     if lacking:
-        wanted = ", ".join(columns) + (f", and {' or '.join(optional)}" if optional else "")
-        raise LibraryError(f"{path}: has no column '{lacking[0]}'; {what} has the columns {wanted}")
-    names = [*columns, *optional]
-    places = [heading.index(name.lower()) if name.lower() in heading else len(heading) for name in names]
-    return [(r, [row[i] if i < min(len(row), len(heading)) else "" for i in places]) for r, row in rows[1:]]
+        raise LibraryError(f"{path}: has no column '{lacking[0]}'; {what} has the columns {', '.join(columns)}")
+    places = [heading.index(name.lower()) for name in columns]
+    return [(r, [row[i] if i < len(row) else "" for i in places]) for r, row in rows[1:]]
 
 
 def places_of(texts: list[str], count: int) -> tuple[tuple[int, int], ...] | None:

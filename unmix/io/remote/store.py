@@ -9,7 +9,6 @@ says so, as some proxies do, less is asked for.
 import functools
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,10 +52,6 @@ ENCODINGS, ENCODED = (
 )
 CHANGED = "changed while it was read; this run leaves no results: run it again"
 LESS = "its server sends less than it is asked for"
-# Most bytes of objects that are fetched and kept whole, of servers that send no byte ranges, such as Python's
-# http.server.
-MOST_WHOLE, WHOLE_LOCK = 64 * 2**20, threading.Lock()
-WHOLE: dict[tuple[str, Version], bytes] = {}
 Answer = TypeVar("Answer")
 
 
@@ -300,17 +295,13 @@ def answer_of(path: RemotePath, first: int, size: int) -> Iterator[bytes]:
     import obstore
     from obstore import exceptions
 
-    if whole_key(path) in WHOLE:
-        yield whole_of(path)[first : first + size]
-        return
     try:
         options: GetOptions = {"range": (first, first + size), **same_version(path)}  # type: ignore[typeddict-item]
         answer = obstore.get(client(path), path.key, options=options)
     except exceptions.PreconditionError:
         raise CubeError(f"{path}: {CHANGED}") from None
     except exceptions.NotSupportedError:
-        yield whole_of(path)[first : first + size]
-        return
+        raise CubeError(f"{path}: its server sends whole files only, no byte ranges; download it first") from None
     except exceptions.GenericError as error:
         if "Requested" in str(error):
             raise ShortAnswer(reason(error)) from None
@@ -339,44 +330,6 @@ def refuse_other(path: RemotePath, answer: Any) -> Version:
     if encoding in ENCODINGS and path.suffix.lower() not in ENCODED:
         raise CubeError(f"{path}: its server sends it as {encoding}, of which no parts can be read; download it first")
     return answered
-
-
-def whole_key(path: RemotePath) -> tuple[str, Version]:
-    """Return what a version of an object is kept under."""
-    return str(path), path.version
-
-
-def whole_of(path: RemotePath) -> bytes:
-    """Return a small object of a server that sends whole files only, and keep it; errors as of `answer_of`."""
-    import obstore
-
-    with WHOLE_LOCK:
-        key, size = whole_key(path), path.version.size
-        if key not in WHOLE:
-            if size > MOST_WHOLE:
-                raise CubeError(
-                    f"{path}: its server sends whole files only, no byte ranges, and it has more than "
-                    f"{MOST_WHOLE >> 20} MiB; "
-                    "download it first"
-                )
-            content = bytearray()
-            try:
-                answer = obstore.get(client(path), path.key, options=same_version(path))  # type: ignore[arg-type]
-                refuse_other(path, answer)
-                for piece in answer.stream(CHUNK):
-                    content += piece
-                    if len(content) > size:
-                        raise failure(path, size, "its server sends more than it is asked for")
-            except CubeError:
-                raise
-            except Exception as error:
-                raise Broken(reason(error)) from None
-            if len(content) < size:
-                raise Broken(LESS)
-            if sum(map(len, WHOLE.values())) + size > MOST_WHOLE:
-                WHOLE.clear()
-            WHOLE[key] = bytes(content)
-        return WHOLE[key]
 
 
 def refuse_changed(path: RemotePath, first: int) -> None:
