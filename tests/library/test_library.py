@@ -84,7 +84,7 @@ def test_complete_leaves_out_what_has_no_value_in_use(tmp_path, caplog):
     findings = [one["message"] for one in unmix.check(cube, library, complete=True, bands="1-5,7-8")["findings"]]
     assert any("2 of 6 spectra left out" in message for message in findings)
     (message,) = [one["message"] for one in unmix.check(cube, library)["findings"] if one["severity"] == "error"]
-    assert "3 of 6 spectra) have no value" in message and "; or such spectra with `complete`" in message
+    assert "3 of 6 spectra) have no value" in message and "; leave such spectra out with `complete`, or keep" in message
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_complete_on_the_command_line(tmp_path):
     assert load(tmp_path / "fit.csv").names == ("s0", "s2", "s3", "s5")
     command("library", "prune", library, tmp_path / "p.csv", "--rule", "ear", "--complete")
     assert set(load(tmp_path / "p.csv").names) <= {"s0", "s3", "s5"}
-    assert "such spectra with --complete" in command("run", cube, "-e", library, code=3)[1]
+    assert "such spectra out with --complete" in command("run", cube, "-e", library, code=3)[1]
     assert "--complete leaves out spectra of a library" in command("run", cube, "--complete", code=2)[1]
     assert "--complete leaves out spectra of a library" in command("check", cube, "--complete", code=2)[1]
 

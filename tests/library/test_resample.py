@@ -149,7 +149,9 @@ def test_deleted_channels_are_holes():
 
 def test_nothing_is_extrapolated():
     library = Endmembers(("a",), np.ones((5, 1)), np.linspace(500, 540, 5), source="lib")
-    with pytest.raises(unmix.LibraryError, match="covers 500 to 540 nm, and not 499 nm; 2 of 4 bands are outside"):
+    with pytest.raises(
+        unmix.LibraryError, match="covers 500 to 540 nm, and not 499 to 541 nm; 2 of 4 bands are outside"
+    ):
         resample(library, np.array([520.0, 499, 541, 540.4]), np.full(4, 5.0))
 
 
@@ -369,10 +371,12 @@ def test_what_a_new_user_stumbled_on(tmp_path, caplog):
         unmix.run(tmp_path / f"{name}.hdr", endmembers=large, device="cpu", scale=float(scale), out_dir=tmp_path / name)
     one, two = (np.fromfile(tmp_path / f"{name}/{name}_abundance.img", np.float32) for name in ("small", "scaled"))
     np.testing.assert_allclose(one, two, atol=1e-5)
-    unmix.run(tmp_path / "small.hdr", endmembers=large, device="cpu", scale=1.0, out_dir=tmp_path / "meant")
-    assert "times as large" in caplog.text  # said, though it was meant
+    for scale in (1.0, 2.0):  # said, though it was meant; a scale of 1 is the answer to it
+        caplog.clear()
+        unmix.run(tmp_path / "small.hdr", endmembers=large, device="cpu", scale=scale, out_dir=tmp_path / f"{scale}")
+        assert ("times as large" in caplog.text) == (scale != 1)
     holed = Endmembers(("a", "b", "c"), np.where(np.arange(6)[:, None] < 2, [[1.0, np.nan, np.nan]], E), waves)
-    with pytest.raises(unmix.LibraryError, match=r"'b', 'c' \(2 of 3 spectra\) have no value at bands 1-2; leave"):
+    with pytest.raises(unmix.LibraryError, match=r"'b', 'c' \(2 of 3 spectra\) have no value at bands 1-2; leave such"):
         unmix.run(tmp_path / "small.hdr", endmembers=holed, device="cpu", scale=1.0, out_dir=tmp_path / "no")
     assert select([holed], "!b,!c")[0].names == ("a",) and select([holed], "a,b,!b")[0].names == ("a",)
     refused(unmix.LibraryError, "leaves no spectrum", select, [holed], "a,!a")
@@ -393,7 +397,7 @@ def test_a_library_in_another_unit_than_a_file_that_says_its_own(tmp_path, caplo
         percent, out = write_csv(tmp_path / f"{unit}.csv", unit * E, waves), tmp_path / f"o{unit}"
         with caplog.at_level("INFO", "unmix"):
             report = unmix.run(path, endmembers=percent, out_dir=out, **how)
-        assert caplog.text.count(f"{unit}.csv: is divided by {unit:g}") == 1
+        assert caplog.text.count(f"{unit}.csv: its values are divided by {unit:g}") == 1
         given = unmix.run(path, endmembers=percent, out_dir=tmp_path / f"g{unit}", library_scale=unit, **how)
         assert report["asked"] == given["asked"] and report["options"]["library_scale"] == unit
         np.testing.assert_allclose(read_values(out / "s_abundance.hdr"), A, atol=1e-6)

@@ -142,7 +142,7 @@ def check(
             library = replace(library, matrix=library.matrix / unit)
             findings.info(
                 "library",
-                f"it is divided by {unit:g} (`library_scale`), for the file's own scale makes pixels reflectance",
+                f"its values are divided by {unit:g} (`library_scale`): the file's own scale makes pixels reflectance",
             )
     if library is not None:
         findings.info("method", f"{method_spec.name}{', as of a run without `method`' if method is None else ''}")
@@ -162,7 +162,7 @@ def check_floor(Y: np.ndarray, findings: Findings) -> None:
     scene = findings.scene
     floor = float(np.percentile(Y, 1, axis=0).min()) if len(Y) else 0.0
     if scene.cube.dtype.kind in "iu" and np.all(scene.bands.gain == 1) and floor > LEAST_DARK * float(np.median(Y)):
-        findings.info(
+        findings.warning(
             "scale",
             f"whole numbers without a scale factor, hardly any below {floor:g}: a dark level in counts makes endmembers "
             "wrong; take it off first",

@@ -55,8 +55,10 @@ def check_axis(findings: Findings) -> None:
         findings.warning(
             "wavelengths", f"{waves.min():g} to {waves.max():g} nm is no range of an imaging spectrometer; wrong units?"
         )
-    if np.any(np.diff(waves) <= 0):
-        findings.info("wavelengths", "they do not ascend throughout: spectrometers overlap, or bands are reordered")
+    if np.any(np.diff(waves) <= 0) and np.any(np.diff(waves) >= 0):
+        findings.info(
+            "wavelengths", "they neither ascend nor descend throughout: spectrometers overlap, or bands are reordered"
+        )
     if fwhm is not None and not np.all((fwhm > 0.05) & (fwhm < 500)):
         findings.warning(
             "wavelengths", f"an FWHM of {fwhm.min():g} to {fwhm.max():g} nm cannot be an imaging spectrometer's"

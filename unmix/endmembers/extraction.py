@@ -82,6 +82,10 @@ class Begun(NamedTuple):
     ) -> "Begun":
         """Begin, without outliers if so asked; `MethodError` or `CubeError` where nothing can be extracted."""
         refuse_extraction(how)
+        if len(scenes[0].bands.index) < 2:
+            raise CubeError(
+                f"{named(scenes)}: has one band in use, of which no mixture is told: stack files of a band each"
+            )
         passes, left_out = Passes(scenes, budget, threads or cores(), 1, gpu=gpu), dict[str, Any]()
         with ThreadPoolExecutor(1, "sample") as pool:
             needs_sample = how.extract in SAMPLED and not how.outliers

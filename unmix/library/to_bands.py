@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LibraryError
+from ..errors import LibraryError, say_once
 from ..io import Changed, Cube, bands_named, counted
 from .spectra import Endmembers, colours_of_all, each_once
 
@@ -117,11 +117,11 @@ def fit_one(library: Endmembers, cube: Cube, used: np.ndarray, complete: bool) -
         holes = used[(~valid).any(axis=1)]
         named = ", ".join(f"'{library.names[j]}'" for j in incomplete[:5]) + (", …" if len(incomplete) > 5 else "")
         left = bands_named(np.setdiff1d(used, holes).tolist()).partition(" ")[2]
-        whole = "" if len(incomplete) == len(library.names) else "; or such spectra with `complete`"
+        whole = "" if len(incomplete) == len(library.names) else "leave such spectra out with `complete`, or "
         raise LibraryError(
             f"{library.source}: {named} ({len(incomplete)} of {len(library.names)} spectra) "
-            f"{'have' if len(incomplete) > 1 else 'has'} no value at {bands_named(holes.tolist())}; leave these bands "
-            f"out: `bands` {left}{whole}"
+            f"{'have' if len(incomplete) > 1 else 'has'} no value at {bands_named(holes.tolist())}; {whole}"
+            f"keep the other bands alone: `bands` {left}"
         )
     waves = None if cube.wavelengths is None else cube.wavelengths[used]
     return replace(library, matrix=np.ascontiguousarray(matrix), wavelengths=waves, fwhm=None)
@@ -188,7 +188,7 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
         refuse_outside(library, wanted, widths[used], used, ~equal)
         refuse_gaps(library, wanted[~equal], widths[used][~equal], used[~equal])
         matrix[~equal] = resample(library, wanted[~equal], widths[used][~equal], used[~equal])
-        log.info(
+        say_once(
             f"{library.source}: {n} channels; of {counted(len(used), 'band')} {int((~equal).sum())} are resampled, "
             f"{int(equal.sum())} have the cube's wavelengths and are used as they are"
         )
@@ -270,9 +270,10 @@ def refuse_outside(
     low, high = library.wavelengths.min(), library.wavelengths.max()
     outside = asked & (np.maximum(low - centres, centres - high) > fwhm * MOST_SHIFT_OF_EQUAL)
     if outside.any():
+        ends = " to ".join(dict.fromkeys(f"{one:g}" for one in (centres[outside].min(), centres[outside].max())))
         band_numbers = "" if bands is None else f" ({bands_named(bands[outside].tolist())} of the cube)"
         raise UncoveredError(
-            f"{library.source}: covers {low:g} to {high:g} nm, and not {centres[outside][0]:g} nm{band_numbers}; "
+            f"{library.source}: covers {low:g} to {high:g} nm, and not {ends} nm{band_numbers}; "
             f"{int(outside.sum())} of {counted(len(centres), 'band')} are outside: "
             + (
                 "is one axis in another unit? Write it into its heading: wavenumber (cm-1)"

@@ -129,7 +129,9 @@ class ReadOptions(ReadSettings):
                     f"{located(path)}: `preset` auto: name and format are like those of no sensor; name a preset, or "
                     "give none"
                 )
-            say_once(f"{located(path)}: preset {found}: {preset_in_words(found)}")
+            given = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+            both = [f"your `{name}` in place of its own" for name in given if name in PRESETS[found]]
+            say_once(f"{located(path)}: preset {found}: {', '.join([preset_in_words(found, given), *both])}")
             return replace(self, preset=found).for_scene(path)
         if not self.masks:
             return self

@@ -282,8 +282,7 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
         brings = f"no scale makes them mixtures of these (misfit {misfit:.0%}): {RAW}, or take another library; {keeps}"
     else:
         brings = said_of_scales(advised, (gain, endmembers.divisor), size, largest, len(endmembers.matrix))
-        is_product = any(f"`scale` {unit:g} " in brings for unit in UNITS)
-        brings += "; of raw counts take (raw - dark) / (white - dark)" * (cube.dtype.kind in "iu" and not is_product)
+        brings += "; of raw counts take (raw - dark) / (white - dark)" * (cube.dtype.kind in "iu" and gain == 1)
     return f"{said}; {brings}{dead}"
 
 
@@ -313,7 +312,8 @@ def unit_of_library(scene: Scene, library: Endmembers, given: Sequence[float | N
     if (one := odd_one(library)) is not None:
         log.warning(f"{library.source}: {one}: bring all spectra to one unit")
     log.info(
-        f"{library.source}: is divided by {unit:g} (`library_scale`), for the file's own scale makes pixels reflectance"
+        f"{library.source}: its values are divided by {unit:g} (`library_scale`): the file's own scale makes pixels "
+        "reflectance"
     )
     return unit
 
@@ -347,8 +347,8 @@ def check_scale(scene: Scene, endmembers: Endmembers, meant: bool = False) -> No
     constants.warn()
     if fault and not meant:
         raise CubeError(fault)
-    if fault:
-        log.warning(fault)
+    if fault:  # a scale of 1 is the answer to it
+        log.log(logging.INFO if np.all(scene.unchanged().bands.gain == 1) else logging.WARNING, fault)
 
 
 def spaced(Y: np.ndarray, most: int) -> np.ndarray:

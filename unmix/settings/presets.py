@@ -1,6 +1,7 @@
 """Options that the files of each sensor need, beside what they declare: `preset` sets options that are not given."""
 
 import re
+from collections.abc import Container
 from typing import Any
 
 WATER = {"ignore_nm": "water"}
@@ -66,10 +67,12 @@ def preset_of(name: str, format: str = "") -> str | None:
     return next(by_name, OF_FORMATS.get(format))
 
 
-def preset_in_words(name: str) -> str:
-    """Return the options that a preset sets, as the command line writes them."""
+def preset_in_words(name: str, given: Container[str] = ()) -> str:
+    """Return the options that a preset sets, but those that are ``given``, as the command line writes them."""
     parts = []
     for option, value in PRESETS[name].items():
+        if option in given:
+            continue
         values = value if isinstance(value, tuple) else (value,)
         words = (f"{one:.12g}" if isinstance(one, float) else f"'{one}'" if " " in one else one for one in values)
         parts += [f"--{option.replace('_', '-')} {word}" for word in words]

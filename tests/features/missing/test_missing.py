@@ -270,6 +270,37 @@ def test_a_spectrum_that_explains_too_little_is_not_named(tmp_path):
     assert found["candidates"] == [] and "none of 2 others lowers it by a third" in found["said"]
 
 
+@pytest.mark.parametrize("counts", [0.5, 3.0, 200.0])
+def test_counts_lack_nothing_though_they_are_skewed(tmp_path, counts):
+    """Noise has no mean along a direction; a spectrum that is missing has, below the noise of each pixel, too."""
+    random = np.random.default_rng(8)
+    x = np.linspace(0, 1, 60)
+    E = 0.2 + 0.8 * np.exp(-0.5 * ((x[:, None] - random.uniform(0.1, 0.9, 4)) / random.uniform(0.05, 0.3, 4)) ** 2)
+    Y = random.poisson(counts * random.dirichlet(np.ones(4), (40, 50)) @ E.T).astype(float)
+    library = write_csv(tmp_path / "e.csv", E)
+    assert unmix.run(write_cube(tmp_path / "s.hdr", Y), endmembers=library, method="nnls", scale=1)["missing"] is None
+
+
+@pytest.mark.parametrize("height", [0.3, 0.5])
+def test_a_spectrum_below_the_noise_is_missed_where_many_pixels_hold_it(tmp_path, height):
+    """A run says what `check` does, and names it where it explains much of what noise does not."""
+    random = np.random.default_rng(3)
+    x = np.linspace(0, 1, 150)
+    E = 0.3 + np.array([0.5, 0.5, 0.5, height]) * np.exp(
+        -0.5 * ((x[:, None] - [0.2, 0.5, 0.8, 0.55]) / [0.2, 0.3, 0.2, 0.03]) ** 2
+    )
+    A = random.dirichlet(np.ones(4), (40, 50)) * (random.random((40, 50, 4)) < [1, 1, 1, 0.3])
+    A /= A.sum(axis=2, keepdims=True)
+    Y = A @ E.T + 0.06 * random.standard_normal((40, 50, 150))
+    path, names = write_cube(tmp_path / "s.hdr", Y), ["a", "b", "c", "d"]
+    library = write_csv(tmp_path / "e.csv", E, names=names)
+    how = {"endmembers": library, "select": "!d", "method": "fcls"}
+    found = unmix.run(path, **how)["missing"]
+    assert [one["name"] for one in found["candidates"]] == ["d"] * (height == 0.5)
+    assert "something" in str(unmix.check(path, library, select="!d", method="fcls")["findings"])
+    assert unmix.run(path, endmembers=library, method="fcls", overwrite=True)["missing"] is None
+
+
 def test_what_varies_to_both_sides_is_not_missing(tmp_path):
     true, sizes = library().matrix[:, 7], 0.2
 

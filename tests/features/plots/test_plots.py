@@ -192,6 +192,17 @@ def test_per_cent_that_no_heading_says_is_warned_of(run, tmp_path, caplog):
     assert "measured fractions reach 45; are they in per cent?" in caplog.text
 
 
+def test_layers_that_sum_to_more_than_the_map_are_said(run, tmp_path, caplog):
+    """Of covers of several layers, not of those that sum as the map does, nor of a single column."""
+    A = abundances(run)
+    for heads, factor in ((["Oak", "grass", "soil"], 1.3), (["Oak", "grass", "soil"], 1.0), (["Oak"], 1.3)):
+        caplog.clear()
+        places = np.argwhere(A[..., 0] >= 0)[:12]
+        rows = [[y, x, *(factor * A[y, x, : len(heads)])] for y, x in places]
+        unmix.validate(run / "s", written(tmp_path / "p.csv", ["line", "sample", *heads], rows), kind="abundance")
+        assert ("as layers do" in caplog.text) == (len(heads) > 1 and factor > 1)
+
+
 def test_a_raster_without_sense_is_no_value(tmp_path):
     """Infinities and 1e300, which no raster of fractions has but a stranger's: pages and JSON have numbers alone."""
     values = np.full((3, 4, 1), 0.5)

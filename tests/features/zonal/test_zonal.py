@@ -385,6 +385,7 @@ def test_means_of_other_pixels_are_said(tmp_path, caplog):
 
 def test_polygons_are_named_by_what_there_is(run, tmp_path, caplog):
     """Without a column by the only text, else by numbers, and it is said; a name in other case; further properties are columns."""
+    caplog.set_level("INFO", "unmix")
     square = lambda x, **own: {**feature("", [[[(x, 2), (x + 3, 2), (x + 3, 5), (x, 5)]]]), "properties": own}  # noqa: E731
     files = {
         "only": [square(2, crop="rye"), square(8, crop="oats")],

@@ -19,8 +19,8 @@ OTHER_ORDER = 0.8
 # The part of the usual difference of two dates that their median has where they differ all over; the most pairs said;
 # the least that is said.
 MOST_SHARED, MOST_SAID, LEAST_SAID = 0.8, 4, 0.001
-# A median difference below this part of a pixel's noise is not looked at.
-OF_NOISE = 0.25
+# A median difference below this part of the noise of a tile is not looked at; tiles wanted, and the longest side of one.
+OF_NOISE, TILES, LARGEST_TILE = 0.25, 256, 8
 # The median distance of normal numbers from their median, in deviations.
 MIDDLE = 0.6745
 # How far from 1 the sum of shares may be, in the mean.
@@ -68,7 +68,7 @@ def warn_of_maps(
 def warn_of_dates(one: Side, other: Side, rows: Sequence[dict[str, Any]], D: np.ndarray) -> None:
     """Warn of two dates that differ by the same nearly everywhere, as places hardly do, or of endmembers of their own."""
     # ``D`` (n, m, pairs) are differences in the middle, NaN where there is none: their medians, since a part may change.
-    found = [(row["a"], shift_all_over(row, D[..., k][np.isfinite(D[..., k])])) for k, row in enumerate(rows)]
+    found = [(row["a"], shift_all_over(row, D[..., k])) for k, row in enumerate(rows)]
     named = [f"{name} by {by:+.3f}" for name, by in found if by and name not in OF_LIGHT]
     light = [f"{name} by {by:+.3f}" for name, by in found if by and name in OF_LIGHT]
     if named:
@@ -87,11 +87,17 @@ def warn_of_dates(one: Side, other: Side, rows: Sequence[dict[str, Any]], D: np.
         )
 
 
-def shift_all_over(row: dict[str, Any], d: np.ndarray) -> float:
-    """Return the median of differences (n,) that nearly all share, but for noise where that is known; else 0."""
+def shift_all_over(row: dict[str, Any], D: np.ndarray) -> float:
+    """Return the median of differences (n, m) that nearly all places share, but for noise where that is known; else 0."""
+    # Means of tiles have less noise, and tell smaller shifts.
+    side = int(np.clip(np.sqrt(D.size / TILES), 1, LARGEST_TILE))
+    lines, samples = (size // side * side for size in D.shape)
+    tiles = D[:lines, :samples].reshape(lines // side, side, samples // side, side)
+    known = np.isfinite(tiles).sum(axis=(1, 3))
+    d = np.nansum(tiles, axis=(1, 3))[2 * known > side**2] / known[2 * known > side**2]
     if not len(d):
         return 0.0
-    by, noise = float(np.median(d)), row.get("variance") or 0.0
+    by, noise = float(np.median(d)), (row.get("variance") or 0.0) / side**2
     spread = float(np.median(np.abs(d - by))) / MIDDLE
     apart = max(spread**2 + by**2 - noise, by**2) ** 0.5
     return by if abs(by) > max(MOST_SHARED * apart, OF_NOISE * noise**0.5, LEAST_SAID) else 0.0

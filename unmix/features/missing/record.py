@@ -9,6 +9,8 @@ from ...runs.record.fit import in_percent
 from ...summary import POOR
 
 # Pixels are concentrated where this share of them lies within this part of a scene's lines, or of its samples; else
+# Candidates whose median misfits differ by less are equal.
+MOST_RATIO_OF_EQUAL = 1.1
 # their largest patch of neighbours in the sample is named, if it holds this share of them.
 MOSTLY, NARROW, LEAST_OF_PATCH = 0.8, 1 / 3, 0.05
 # Where more than this share lacks a spectrum, the library is of another unit or scene rather than short of one.
@@ -90,8 +92,10 @@ class Missing:
             return f"{begin}: {misfit}; first check units, wavelengths and library"
         begin = f"{begin}, {where}"
         if self.candidates:
-            first = self.candidates[0]
-            return f"{begin}: like {first.name} ({first.source}); {misfit}, with it {in_percent(first.misfit)}"
+            first, *others = self.candidates
+            is_alike = others and others[0].misfit <= MOST_RATIO_OF_EQUAL * first.misfit
+            names = f"{first.name}, or {others[0].name}" if is_alike else first.name
+            return f"{begin}: like {names} ({first.source}); {misfit}, with it {in_percent(first.misfit)}"
         advice = f"none of {self.searched} others lowers it by a third" if self.searched else "try `names`"
         return f"{begin}: {misfit}, others {in_percent(self.misfit_of_others)}; {advice}"
 

@@ -28,7 +28,7 @@ from ...problem import Step, applied
 from ...runs.look import Look, Sample
 from ...summary import POOR
 from ..runs import Part
-from .record import LEAST_OF_PATCH, Missing, MissingCandidate, largest_group, mostly_within
+from .record import LEAST_OF_PATCH, MOST_RATIO_OF_EQUAL, Missing, MissingCandidate, largest_group, mostly_within
 
 # The part of the pixels with the direction that may be chance; the part of all pixels with which the search begins; its
 # rounds.
@@ -52,14 +52,13 @@ LEAST_PART, RAREST_PART, LEAST_CONTRAST, MOST_LEFT, LEAST_SHARE = 0.02, 0.005, 2
 # of the pixels hold, 49 have a direction with 5 to 84 % of the pixels among the first five, 40 as the first; of the
 # same scenes with all materials none has more than 3 %, of 53 others three have 4 to 6 %.
 SHARED_PART, LEAST_OF_NOISE, MOST_DIRECTIONS = 0.05, 2.0, 5
-# Nor is it said where these pixels' misfit is at most this many times what they have across the direction.
-BY_NOISE = 1.1
+# Nor is it said where the mean of all pixels along the direction is below this many times what noise may make of it: the
+# root of bands over pixels, in deviations. Noise has no mean, however large or skewed, as of few counts.
+LEAST_MEAN = 1.0
 # Up to this many times the misfit of other pixels, a candidate leaves nothing.
 MOST_OF_OTHERS = 1.5
 # Smaller misfits are not reported, unless they are this many times those of the other pixels.
 LEAST_MISFIT, LEAST_OF_OTHERS = 0.01, 5.0
-# Candidates whose median misfits differ by less are equal.
-MOST_RATIO_OF_EQUAL = 1.1
 MOST_NAMED = 5
 
 
@@ -114,10 +113,12 @@ def candidates_for(
     direction: np.ndarray,
     misfit: float,
     whole: float,
+    floor: float,
     library: Endmembers,
     threads: int | None,
 ) -> list[MissingCandidate]:
     """Return the spectra of a library that explain the worst pixels, wholly up to a misfit; the most likely first."""
+    # ``floor``: the misfit that stays with any spectrum, by noise.
     sizes = np.linalg.norm(library.matrix, axis=0)
     known = np.flatnonzero((sizes > 1e-100) & (sizes < 1e100))
     C = library.matrix[:, known] / sizes[known]
@@ -136,9 +137,10 @@ def candidates_for(
     others = sorted((one for one in found if one.misfit > MOST_RATIO_OF_EQUAL * least), key=lambda one: one.misfit)
     # A small part of these pixels is enough where nothing is left but what others have.
     is_all = least <= whole
-    if not equal or equal[0].misfit > MOST_LEFT * misfit or (equal[0].share < LEAST_SHARE and not is_all):
+    most = np.hypot(floor, MOST_LEFT * np.sqrt(max(misfit**2 - floor**2, 0.0)))
+    if not equal or equal[0].misfit > most or (equal[0].share < LEAST_SHARE and not is_all):
         return []
-    return [one for one in equal + others if one.misfit <= MOST_LEFT * misfit][:MOST_NAMED]
+    return [one for one in equal + others if one.misfit <= most][:MOST_NAMED]
 
 
 def what_is_missing(
@@ -163,15 +165,14 @@ def what_is_missing(
     # Spectra that may be named are read only where there is something to name.
     searched = libraries()
     whole = MOST_OF_OTHERS * usual if count >= SHARED_PART * N else 0.0
-    found = [
-        one for library in searched for one in candidates_for(look, worst, direction, misfit, whole, library, threads)
-    ]
+    is_shared = count >= SHARED_PART * N and has_mean(look, direction)
+    how = misfit, whole, min(usual, misfit) if is_shared else 0.0
+    found = [one for library in searched for one in candidates_for(look, worst, direction, *how, library, threads)]
     # The noise of these pixels may be larger than that of others, as of counts: it has no direction.
     beside = look.left[worst] - np.outer(look.left[worst] @ direction, direction)
     noise = np.maximum(look.noise[worst] * np.sqrt(len(look.unit)), np.linalg.norm(beside, axis=1))
-    of_noise = float(np.median(noise))
-    is_clear = misfit > max(float(POOR), LEAST_OF_NOISE * of_noise) and clear > LEAST_CONTRAST
-    if not found and not is_clear and (count < SHARED_PART * N or misfit <= BY_NOISE * of_noise):
+    is_clear = misfit > max(float(POOR), LEAST_OF_NOISE * float(np.median(noise))) and clear > LEAST_CONTRAST
+    if not found and not is_clear and not is_shared:
         return None
     where, lines = order[:count], sample.lines[order[:count]]
     mean = look.Y[worst].mean(axis=0)
@@ -195,6 +196,13 @@ def what_is_missing(
         sum(len(library.names) for library in searched),
         patch,
     )
+
+
+def has_mean(look: Look, direction: np.ndarray) -> bool:
+    """Return whether residuals have a mean along a direction (L,), over all pixels, that noise does not make."""
+    along = look.left @ direction / np.maximum(look.noise, np.finfo(float).tiny)
+    deviation = float(np.median(np.abs(along - np.median(along)))) / 0.6745  # of a normal number
+    return bool(along.mean() > LEAST_MEAN * deviation * np.sqrt(len(direction) / len(along)))
 
 
 class Lacks(Part):

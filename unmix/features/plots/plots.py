@@ -26,6 +26,8 @@ log = logging.getLogger("unmix")
 LONGEST_FILE, WIDEST_WINDOW = 64 * 2**20, 99
 # The least share of a plot's pixels that must have values.
 LEAST_WITH_VALUES = 0.5
+# By how much sums of measured and of mapped fractions may differ, in the median plot.
+MOST_APART = 0.1
 # Above this a measured fraction is likely in per cent.
 LARGEST_FRACTION = 2.0
 # Above this a number is no fraction in any unit; squares of such numbers are still numbers.
@@ -150,6 +152,14 @@ def validate(
         )
     if most > LARGEST_FRACTION:
         log.warning(f"{plots}: measured fractions reach {most:.3g}; are they in per cent? Then give `scale` 100")
+    both = measured[:, [c for c, _ in pairs]], mapped[:, [b for _, b in pairs]]
+    full = has_values & np.isfinite(both[0]).all(axis=1)
+    sums = [float(np.median(one[full].sum(axis=1))) if full.any() else 1.0 for one in both]
+    if len(pairs) > 1 and most <= LARGEST_FRACTION and abs(sums[0] - sums[1]) > MOST_APART:
+        log.warning(
+            f"{plots}: measured fractions sum to {sums[0]:.2f} in the median plot, as layers do, those mapped to "
+            f"{sums[1]:.2f}: bias and slope hold the difference"
+        )
     found: dict[str, Any] = {
         "run": str(run),
         "table": str(plots),
@@ -259,7 +269,10 @@ def read_plots(path: Path) -> Plots:
                 cell = cell_of(cells, i)
                 value = number_or_nan(cell or "nan") if may_lack else float(cell) if is_number(cell) else None
                 if value is None:
-                    raise InputError(f"{path}: row {number}, {heading[i]}: '{cell[:20]}' is not a number")
+                    raise InputError(
+                        f"{path}: row {number}, {heading[i]}: '{cell[:20]}' is not a number; write the middle of a class "
+                        "of cover"
+                    )
                 out[k] = value
     names = [cell_of(cells, of_name) if of_name is not None else f"row {number}" for number, cells in rows[1:]]
     return Plots(names, PLACES[pair], places, [heading[i] for i in others], values)

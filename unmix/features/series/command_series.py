@@ -39,7 +39,7 @@ def command(runs: tuple[Path, ...], out: Path | None, as_json: bool, **settings:
     lines = [
         f"{row['band']:20} {row['change']:+.4f} a year in {row['pixels']} pixels; "
         + (
-            "how many fall or rise is known from three dates on: unmix compare"
+            "of two dates no change can be told from noise: take unmix compare"
             if row["rising"] is None
             else f"{row['falling']} fall, {row['rising']} rise"
         )

@@ -163,6 +163,15 @@ class Uncertainty:
         self.weights = self.noise if isinstance(self.noise, np.ndarray) else np.ones(len(self.E))
         weighted = self.E * self.weights[:, None]
         self.products, self.spreads = self.E.T @ self.E, weighted.T @ weighted
+        # Which abundances, times which weights, a sum has (classes, p); and all of these, class by class, for reduceat.
+        members = () if sums is None else sums.members
+        self.members = np.zeros((len(members), self.E.shape[1]))
+        for c, some in enumerate(members):
+            self.members[c, list(some)] = (
+                1.0 if sums is None or sums.weights is None else np.array(sums.weights)[list(some)]
+            )
+        self.of_classes = np.concatenate([np.empty(0, int), *members]).astype(int)
+        self.begins = np.cumsum([0, *map(len, members)])[:-1]
         self.of_support = functools.lru_cache(KEPT_WITH_ROWS if self.is_each else KEPT)(self.matrices)
         names = problem.endmembers.names if sums is None else sums.bands
         self.bands: tuple[str, ...] = (*names, *([VALIDITY] if problem.constraint.has_bounds else []))
@@ -187,11 +196,7 @@ class Uncertainty:
         squares, scale = np.where(alike, np.inf, squares), np.sqrt(variance)
         sigma[others] = np.where(alike, np.inf, scale / squares)
         columns = np.flatnonzero(inside)
-        members = () if self.sums is None else self.sums.members
-        w = np.ones(len(inside)) if self.sums is None or self.sums.weights is None else np.array(self.sums.weights)
-        parts = np.array([[w[j] * (j in some) for j in columns] for some in members]).reshape(
-            len(members), len(columns)
-        )
+        parts = self.members[:, columns]
         parts = np.vstack([parts, parts.sum(axis=0)])
         S, rows = parts @ (M * self.weights), np.empty((0, len(self.E)))
         if self.is_each:
@@ -342,9 +347,9 @@ class Uncertainty:
         of_each = np.atleast_2d(of.sigma)
         if self.sums.weights is not None:
             of_each = times_matrix(np.array(self.sums.weights)[None], of_each)
-        for c, members in enumerate(self.sums.members):
-            if not of.parts[c].any():
-                sigma[:, c] = times_matrix(noise, of_each[:, list(members)].max(axis=1, keepdims=True))[:, 0] / height
+        absent = np.flatnonzero(~of.parts[:-1].any(axis=1))
+        largest = np.maximum.reduceat(of_each[:, self.of_classes], self.begins, axis=1)
+        sigma[:, absent] = times_matrix(noise, largest[:, absent]) / np.reshape(height, (-1, 1))
         if self.sums.normalized:
             sigma[brightness <= 0, :-1] = NODATA
         classes, total = sigma[:, :-1], sigma[:, -1:]

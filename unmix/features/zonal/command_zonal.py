@@ -56,8 +56,9 @@ def command(
     A row for each run, zone and endmember or class: mean, deviation, standard deviation of the mean by the pixels'
     noise (of runs with --uncertainty), area, hectares, the share of the zone outside of the scene, and the shares of its
     pixels there without values, and not proved. Of dates, `unmix compare` tells whether light changed. The time is the
-    header's, or the date in the scene's name. sigma is of the mean and, near 0, of the bias by a >= 0 (ucls and scls
-    have none), pixel_sigma the mean of the pixels' own. Hectares are of pixels with values, on the ellipsoid. Pixels
+    header's, or the date in the scene's name. sigma is of the mean of these pixels by noise alone, not by the land's
+    patchiness, nor by missing spectra, and, near 0, by the bias of a >= 0 (ucls and scls have none); pixel_sigma is the
+    mean of the pixels' own. Hectares are of pixels with values, on the ellipsoid. Pixels
     that a polygon cuts count by area (needs exactextract: pip install 'unmix[zonal]'), or by --centres.
     """
     from unmix import zonal

@@ -401,8 +401,8 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
     if traces and has_bounds:
         other = "scls" if constraint is not None and constraint.sum_to_one else "ucls"
         say_once(
-            f"means of {some_of([*traces], MOST_SAID)} may be noise alone, which only adds where a >= 0: `method` "
-            f"{other} has no such bias",
+            f"means of {some_of([*traces], MOST_SAID)} may be noise alone, which only adds where a >= 0"
+            f"{', and is taken from the others' if is_one else ''}: `method` {other} has no such bias",
             logging.WARNING,
         )
     return rows

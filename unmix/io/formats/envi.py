@@ -44,6 +44,8 @@ TO_TIFF, TO_NETCDF4 = (
     "make a GeoTIFF of it: gdal_translate {name} {stem}.tif",
     "convert it: nccopy -k netCDF-4 {name} {stem}_4.nc",
 )
+# Files in a folder from which on each may be a band.
+STACK = 8
 # The first bytes of files of other formats, which these are, and what to do with them.
 REFUSED = {
     b"\x0e\x03\x13\x01": ("HDF4", "convert it with gdal_translate -of ENVI"),
@@ -95,7 +97,8 @@ def cubes_within(folder: Path) -> str:
     """Return text that names up to three likely cubes of a folder, without quality layers of an EnMAP product."""
     names = sorted(entry.name for entry in folder.iterdir() if entry.suffix.lower() in (".hdr", *TIFF_EXTENSIONS, *HDF))
     found = [name for name in names if "SPECTRAL_IMAGE" in name.upper()] or names
-    return f" in it, such as {', '.join(found[:3])}" if found else ""
+    stack = "; of a band each, stack them first" if len(found) >= STACK else ""
+    return f" in it, such as {', '.join(found[:3])}{stack}" if found else ""
 
 
 def promised(fields: Mapping[str, str], header: Path) -> int:

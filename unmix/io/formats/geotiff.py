@@ -236,7 +236,9 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
     """Return the cube of an open GeoTIFF."""
     pages = len(source.subdatasets)
     if pages > 1:
-        raise CubeError(f"{path}: has {pages} pages, but a cube's bands must be in one; combine them with GDAL")
+        raise CubeError(
+            f"{path}: has {pages} pages, but a cube's bands must be in one: combine them with GDAL, or write them with spectral.envi"
+        )
     if source.count > MOST_BANDS:
         raise CubeError(f"{path}: has {source.count} bands, more than any spectrometer; at most {MOST_BANDS} are read")
     alphas = alphas_of(path, source)

@@ -42,6 +42,8 @@ CLEARLY_LESS = 0.75
 SUSPECT = 0.05
 
 
+# The share of masked pixels above which it is said of a good fit, too.
+MOST_MASKED = 0.9
 # The share of the pixels with values that are masked for single bands, above which it is said.
 MANY_PARTLY = 0.02
 # Deviations of sums by noise below which brightness that varied by 15 % would show; and beyond which sums say nothing, as
@@ -215,7 +217,7 @@ def say_mask(seen: Seen) -> Iterator[str]:
         return
     given, masked = seen.mask
     is_poor = seen.summary.percentile(0.5) > POOR or (seen.cost is not None and bool(seen.cost.constant))
-    if masked > 0.5 or (is_poor and masked > 0):
+    if masked > MOST_MASKED or (is_poor and masked > 0):
         other, what = ("mask_out", "leave out") if given == "mask" else ("mask", "keep")
         yield f"{in_percent(masked)} of the pixels are masked; `{other}` if the values of `{given}` mark what to {what}"
 

@@ -260,7 +260,7 @@ def report_of(
         tuple(problem.black),
         "counts are few, so that noise alone looks like a poor fit"
         if options.likelihood == "poisson"
-        else price_of(problem, summary),
+        else price_of(problem, summary, options.reading.albedo is not None),
         cost,
         bands,
         free,
@@ -342,11 +342,13 @@ def masked_by(reading: ReadOptions, masked: int, pixels: int) -> tuple[str, floa
     return None if given is None else (given, masked / max(1, pixels))
 
 
-def price_of(problem: Problem, summary: Summary) -> str:
-    """Return advice where a penalty, or the search of a feature, may make the fit worse; else an empty text."""
+def price_of(problem: Problem, summary: Summary, of_albedo: bool) -> str:
+    """Return advice where a penalty, albedo, or the search of a feature may make the fit worse; else an empty text."""
     # A penalty makes an abundance smaller by some λ/|e|².
     if (problem.penalty > SHRUNK * np.square(problem.norms[: len(problem.penalty)])).any():
         return "a smaller `l1` fits better"
+    if of_albedo:
+        return "albedo is of reflectance: I/F needs a `scale` first (docs/methods.md, Intimate mixtures)"
     name, value = problem.search or ("", None)
     return searches()[name].price(value, summary) if name else ""
 
