@@ -13,7 +13,8 @@ from unmix.errors import CubeError, MethodError
 from unmix.io import missing, open_cube
 from unmix.io.cube import in_ranges, read_lines
 from unmix.scene import ReadOptions, mask_of, open_scene
-from unmix.scene.sample import said_of_scales, warn_of_fill
+from unmix.scene.sample import warn_of_fill
+from unmix.scene.scale import said_of_scales
 
 MAP = "{UTM, 1.000, 1.000, 500000.0, 4000000.0, 30.0, 30.0, 11, North, WGS-84, units=Meters}"
 

@@ -7,7 +7,6 @@ import pickle
 import re
 import shutil
 import warnings
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from test_cli import unmix as command
 from test_formats import SCENE, E, answers, envi, finished  # noqa: F401 - fixtures
 
 import unmix
-from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.commands.verify import verify
 from unmix.io import open_cube
 from unmix.runs.files import output_set
@@ -448,26 +446,10 @@ def test_our_maps_open_elsewhere(tmp_path, finished):  # noqa: F811
 def test_maps_are_the_same_file_each_time(tmp_path, finished):  # noqa: F811
     finished("zarr", out_dir=tmp_path / "one")
     finished("zarr", out_dir=tmp_path / "two")
-    finished("zarr-zip", out_dir=tmp_path / "one", overwrite=True)
-    finished("zarr-zip", out_dir=tmp_path / "two", overwrite=True)
-    assert not (tmp_path / "one/s_abundance.zarr").exists()  # an output of the run that this one replaced
-    finished("zarr", out_dir=tmp_path / "three")
-    finished("zarr", out_dir=tmp_path / "four")
-    for one, two, name in (("one", "two", "s_abundance.zarr.zip"), ("three", "four", "s_abundance.zarr/zarr.json")):
-        assert (tmp_path / one / name).is_file()
-        files = [path for path in (tmp_path / one).rglob("*") if path.is_file() and path.name != "s_run.json"]
-        for path in files:
-            assert path.read_bytes() == (tmp_path / two / path.relative_to(tmp_path / one)).read_bytes()
-
-
-def test_members_of_an_archive_are_in_one_order(tmp_path):
-    """Whatever the order in which zarr's threads hand over the chunks of a block: nine side by side, of two bands."""
-    synthesise(tmp_path / "w.hdr", SyntheticScene(3, 2300, 6, 2, seed=1))
-    library, form = tmp_path / "w_truth_endmembers.csv", "zarr-zip"
-    unmix.run(tmp_path / "w.hdr", endmembers=library, out_dir=tmp_path, format=form, device="cpu", method="fcls")
-    with zipfile.ZipFile(tmp_path / "w_abundance.zarr.zip") as archive:
-        names = [name for name in archive.namelist() if name.startswith("abundance/c/")]
-    assert names == [f"abundance/c/{b}/0/{x}" for b in range(2) for x in range(9)]
+    files = [path for path in (tmp_path / "one").rglob("*") if path.is_file() and path.name != "s_run.json"]
+    assert tmp_path / "one/s_abundance.zarr/zarr.json" in files
+    for path in files:
+        assert path.read_bytes() == (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes()
 
 
 @pytest.mark.slow
@@ -501,7 +483,7 @@ def test_a_folder_of_a_map_is_replaced_whole(tmp_path, finished, monkeypatch):  
 
 
 def test_a_folder_is_not_uploaded(tmp_path, finished):  # noqa: F811
-    refused(unmix.MethodError, "use zarr-zip", finished, "zarr", out_dir="s3://maps/x")
+    refused(unmix.MethodError, "use cog or netcdf", finished, "zarr", out_dir="s3://maps/x")
 
 
 @pytest.mark.slow

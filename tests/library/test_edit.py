@@ -33,21 +33,11 @@ def test_together(two):
     command("library", "merge", folder / "a.csv", folder / "a.csv", code=2)
 
 
-def test_many_names_are_found_in_linear_time(tmp_path, monkeypatch):
-    class Name(str):
-        compared = 0
-
-        def __eq__(self, other):
-            Name.compared += 1
-            return str.__eq__(self, other)
-
-        __hash__ = str.__hash__
-
-    names = tuple(Name(f"n{k}") for k in range(300))
+def test_many_names_are_found_in_linear_time(monkeypatch):
+    names, tried = tuple(f"n{k}" for k in range(300)), []
     library = Endmembers(names, np.ones((2, len(names))), None, None, "l.csv")
-    tried = []
     monkeypatch.setattr(fnmatch, "fnmatchcase", lambda name, word: tried.append(word) or name == "n77")
-    (found,) = select([library], ",".join([*map(str, names[:100]), "N7?", "!n5"]))
+    (found,) = select([library], ",".join([*names[:100], "N7?", "!n5"]))
     assert found.names == names[:5] + names[6:100] and set(tried) == {"n7?"}
 
 

@@ -14,8 +14,8 @@ from unmix.io import Bands, Scene
 from unmix.library import Endmembers
 from unmix.runs.sum_to_one import beside_constant, cost_of_sum
 from unmix.scene import ReadOptions, open_scene
-from unmix.scene.sample import scale_fault, unit_of_library
-from unmix.scene.undeclared import shared_constant
+from unmix.scene.constant import shared_constant
+from unmix.scene.scale import scale_fault, unit_of_library
 
 WAVES = [482.0, 561.0, 655.0, 865.0, 1609.0, 2201.0]
 E = np.array(

@@ -6,7 +6,6 @@ from ..arrays.mixtures import solved
 from ..io import Cube, Scene
 from ..problem import Problem
 from ..scene.sample import sampled_spectra
-from ..scene.undeclared import remedy
 from .record.judgement import POOR, SumCost, in_percent
 
 # Most pixels that are solved twice, and most abundances in all, since a pixel of a large library takes 10 ms; fewest
@@ -48,8 +47,12 @@ def cost_in_scene(cube: Cube, problem: Problem) -> SumCost | None:
 
 def beside_constant(cost: SumCost | None, scene: Scene, Y: np.ndarray, E: np.ndarray) -> SumCost | None:
     """Return the cost of the sum to one with the constant of all pixels (N, L) that explains it, if there is one."""
-    found = remedy(scene, Y, E) if cost is not None and cost.hurts else None
-    if cost is None or found is None:
+    if cost is None or not cost.hurts:
+        return cost
+    from ..scene.constant import remedy  # for runs that fit poorly alone
+
+    found = remedy(scene, Y, E)
+    if found is None:
         return cost
     shared, words = found
     return cost._replace(

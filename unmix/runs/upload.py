@@ -37,7 +37,7 @@ def unmix_and_upload(scene_run: "Callable[[Options, Path], SceneRun]", options: 
     if not isinstance(target, RemotePath) or target.parts[0] != "s3:":
         raise MethodError(f"`out_dir` {target}: maps can be uploaded to s3://bucket/prefix, not over HTTP")
     if options.form.is_folder:
-        raise MethodError(f"`out_dir` {target}: a map in `format` {options.form.name} is a folder; use zarr-zip")
+        raise MethodError(f"`out_dir` {target}: a map in `format` {options.form.name} is a folder; use cog or netcdf")
     work = work_folder(options.work_dir, target)
     job = scene_run(replace(options, out_dir=work, work_dir=None, skip_existing=not options.overwrite), target)
     stem = job.cube.stem

@@ -38,24 +38,16 @@ from ..settings import described, names_where
 from ..settings.presets import AUTO, PRESETS, preset_in_words, preset_of
 from ..settings.reading import ReadSettings
 from .bands import choose_bands, first_bands, parse_bands, part_of
-from .sample import (
-    SAMPLE,
-    SCALE_PIXELS,
-    Survey,
-    check_scale,
-    ratio_of_sizes,
-    said_of_scales,
-    sampled_spectra,
-    scale_fault,
-    survey,
-    unit_of_library,
-    warn_of_fill,
-)
+from .sample import SAMPLE, SCALE_PIXELS, Survey, sampled_spectra, survey, warn_of_fill
 
 log = logging.getLogger("unmix")
 freed, load_spectra = later(__package__, "free:Freed"), later("unmix.library", "files:load_for")
 albedo_of, geometry_of = (later(__package__, f"albedo:{name}") for name in ("Albedo", "geometry_of"))
 nearest = later("unmix.io", "nearest:nearest")
+check_scale, ratio_of_sizes, said_of_scales, scale_fault, unit_of_library = (
+    later(__package__, f"scale:{name}")
+    for name in ("check_scale", "ratio_of_sizes", "said_of_scales", "scale_fault", "unit_of_library")
+)
 both_places, placed = (later("unmix.io", f"ground:{name}") for name in ("both_places", "placed"))
 
 # Placeholders in mask names, filled in for each scene: {stem}, {dir}, and {stem:RFL=MASK} for the stem with another

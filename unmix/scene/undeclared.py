@@ -1,17 +1,11 @@
-"""Find fill values that no header declares: one stored value in every band of many pixels.
-
-Find a constant that all bands and pixels of a scene have beside their spectra: an offset of stored values that was not
-taken off.
-"""
+"""Find stored values that no header declares: fill, one value in every band of many pixels; swapped bytes."""
 
 import logging
 from collections import Counter
-from typing import NamedTuple
 
 import numpy as np
 
-from ..io import Changed, Scene, by_pixel
-from ..settings.presets import PRESETS
+from ..io import Scene, by_pixel
 
 log = logging.getLogger("unmix")
 
@@ -152,92 +146,3 @@ def roughness(Y: np.ndarray) -> float:
     with np.errstate(invalid="ignore"):
         found = np.abs(np.diff(Y, axis=1)).sum(axis=1) / np.ptp(Y, axis=1)
     return float(np.median(np.where(np.isfinite(found), found, np.inf)))
-
-
-# Most pixels and most entries of the library that are looked at: a pixel of 200 spectra takes some ms.
-MOST_PIXELS, MOST_SPECTRA = 200, 200
-# The weight of the sum to one, as one further band beside those of spectra.
-WEIGHT = 1e4
-# A constant explains a misfit where it leaves at most this part of it, and at most this many times what abundances of
-# any sum leave.
-MOST_LEFT, NOT_WORSE = 0.5, 1.1
-# A preset's scale and offset are meant where the fitted ones differ by at most this part.
-AS_PRESET = 0.05
-
-
-class SharedConstant(NamedTuple):
-    """Pixels are ``factor · E a + constant``, Σa = 1; ``median``, ``left``: relative RMSE by the factor, by both."""
-
-    factor: float
-    constant: float
-    median: float
-    left: float
-
-
-def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> SharedConstant | None:
-    """Return the constant that all pixels (N, L) share beside mixtures of E (L, p); None where none explains them."""
-    from scipy.optimize import nnls  # 0.2 s, for runs that fit poorly alone
-
-    (L, p), Y = E.shape, Y[:: max(1, -(-len(Y) // MOST_PIXELS))]
-    sizes = np.sqrt(np.square(Y).mean(axis=1))
-    known = (sizes > 0) & np.isfinite(sizes)
-    unit = float(np.abs(E).max(initial=0.0))
-    if p + 2 > L or p > MOST_SPECTRA or not known.any() or not 0 < unit < np.inf:
-        return None
-    E, Y, sizes = E / unit, Y[known], sizes[known]
-    # One constant serves all pixels, where a free sum of abundances has a factor for each.
-    constants, last = np.stack([np.ones(L), -np.ones(L)], axis=1), WEIGHT * np.sqrt(L)
-    held = np.vstack([E, np.full(p, last)])
-    held_beside = np.column_stack([held, np.vstack([constants, np.zeros((1, 2))])])
-
-    def misfit(pixels: np.ndarray) -> float:
-        """Return the median relative RMSE of pixels, whose sizes are those of Y, by sums of one."""
-        answers = np.array([nnls(held, np.append(y, last))[0] for y in pixels])
-        return float(np.median(np.sqrt(np.square(pixels - answers @ E.T).mean(axis=1)) * whole / sizes))
-
-    try:
-        whole = unit
-        if not is_scaled:
-            beside = np.array([nnls(np.hstack([E, constants]), y)[0] for y in Y / sizes[:, None]])
-            whole = float(np.median(beside[:, :p].sum(axis=1) * sizes))
-        if not 0 < whole < np.inf:
-            return None
-        pixels = Y / whole
-        beside = np.array([nnls(held_beside, np.append(y, last))[0][p:] for y in pixels])
-        constant = float(np.median(beside[:, 0] - beside[:, 1]))
-        found = SharedConstant(whole / unit, constant * whole, misfit(pixels), misfit(pixels - constant))
-        explains = found.left <= min(MOST_LEFT * found.median, NOT_WORSE * misfit_of_any(pixels, E))
-    except RuntimeError:  # it does not converge
-        return None
-    return found if explains else None
-
-
-def misfit_of_any(Y: np.ndarray, E: np.ndarray) -> float:
-    """Return the median relative RMSE of pixels (N, L) by mixtures of E (L, p) of any sum; 0 where it is unknown."""
-    from scipy.optimize import nnls
-
-    Y = Y[:: max(1, -(-len(Y) // MOST_PIXELS))]
-    sizes = np.linalg.norm(Y, axis=1)
-    known, unit = (sizes > 0) & np.isfinite(sizes), float(np.abs(E).max(initial=0.0))
-    if E.shape[1] > min(MOST_SPECTRA, len(E) - 2) or not known.any() or not 0 < unit < np.inf:
-        return 0.0
-    try:
-        return float(np.median([nnls(E / unit, y)[1] for y in Y[known] / sizes[known, None]]))
-    except RuntimeError:  # it does not converge
-        return 0.0
-
-
-def remedy(scene: Scene, Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> tuple[SharedConstant, str] | None:
-    """Return the constant shared by pixels Y (N, L), and the options that remove it; None without one."""
-    gain, offset = scene.bands.gain, scene.bands.offset
-    if isinstance(scene.cube, Changed) or np.ptp(gain) or np.ptp(offset):
-        return None
-    shared = shared_constant(Y, E, is_scaled)
-    if shared is None:
-        return None
-    scale = shared.factor / float(gain[0])
-    added = (float(offset[0]) - shared.constant) / shared.factor
-    for name, sets in PRESETS.items():
-        if "offset" in sets and abs(sets["scale"] / scale - 1) < AS_PRESET > abs(sets["offset"] / added - 1):
-            return shared, f"`preset` {name}"
-    return shared, f"`offset` {added:.2g}" if is_scaled else f"`scale` {scale:.6g} with `offset` {added:.2g}"

@@ -11,7 +11,7 @@ from ...library import load_for
 from ...outputs.names import LIBRARY, folder_for, inputs_of, of_a_run, refuse_inputs
 from ...runs.files.endmembers import refuse_to_save, save_library
 from ...scene import ReadOptions
-from ...scene.sample import check_scale
+from ...scene.scale import check_scale
 from .choice import of_sample
 from .scene import entry_of
 from .windows import SAMPLE_PIXELS, joined_samples, of_scene

@@ -114,13 +114,5 @@ FORMATS = {
             needs=("zarr", "zarr"),
             is_folder=True,
         ),
-        OutputFormat(
-            "zarr-zip",
-            "the same in one ZIP archive",
-            (".zarr.zip",),
-            later(__package__, "hdf5:to_zarr_zip"),
-            "/{}:byx",
-            needs=("zarr", "zarr"),
-        ),
     )
 }

@@ -1,19 +1,18 @@
 """Write maps as HDF5 that NetCDF-4 reads, too.
 
-Write maps as Zarr v3: a folder that xarray and zarr open by its name, or one ZIP archive.
+Write maps as Zarr v3: a folder that xarray and zarr open by its name.
 """
 
 import base64
 import struct
 import warnings
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..opening import open_new, write_new
+from ..opening import write_new
 from .cf import AXES, described
 from .work import TILE, WorkMap, check_read_back, pieces_of
 
@@ -67,10 +66,6 @@ def describe(thing: Any, attributes: dict[str, Any]) -> None:
         thing.attrs[key] = np.bytes_(value.encode()) if isinstance(value, str) and key not in OWN_TEXTS else value
 
 
-# The time of all members of an archive, so that maps of equal values are equal files.
-NO_TIME = (1980, 1, 1, 0, 0, 0)
-
-
 def to_zarr(work: WorkMap, out: Path) -> None:
     """Write a Zarr store as a folder, with consolidated metadata, which saves requests."""
     import zarr
@@ -86,27 +81,9 @@ def to_zarr(work: WorkMap, out: Path) -> None:
         warnings.simplefilter("ignore")
         members = chunks_and_documents(work, put)
         zarr.consolidate_metadata(MemoryStore(members), zarr_format=3)
-    for key in sorted(members):
-        put(key, members[key])
-    check_store(LocalStore(out, read_only=True), work, out)
-
-
-def to_zarr_zip(work: WorkMap, out: Path) -> None:
-    """Write a store in one ZIP archive, which moves and is uploaded as one object; see `check_store` for errors."""
-    from zarr.storage import ZipStore
-
-    with open_new(out) as file, zipfile.ZipFile(file, "w") as archive:
-        members = chunks_and_documents(work, lambda key, content: add(archive, key, content))
-        for key in sorted(members):
-            add(archive, key, members[key])
-    check_store(ZipStore(out, read_only=True), work, out)
-
-
-def check_store(store: Any, work: WorkMap, out: Path) -> None:
-    """Raise `OutputError` where the values read back differ from those written."""
-    import zarr
-
-    with store:
+    for key, content in members.items():
+        put(key, content)
+    with LocalStore(out, read_only=True) as store:
         written: Any = zarr.open_group(store, mode="r")[work.name]
         check_read_back(out, work.values, lambda b, rows: written[b, rows])
 
@@ -148,14 +125,9 @@ def chunks_and_documents(work: WorkMap, put: Callable[[str, Any], None]) -> dict
         beside[...] = own
     for b, rows, piece in pieces_of(values):
         data[b, rows] = piece
-        for key in sorted(key for key in members if key.startswith(f"{name}/c/")):  # zarr's threads end in any order
+        for key in [key for key in members if key.startswith(f"{name}/c/")]:
             put(key, members.pop(key))
     return members
-
-
-def add(archive: zipfile.ZipFile, key: str, content: Any) -> None:
-    """Add a chunk or a document, as it is."""
-    archive.writestr(zipfile.ZipInfo(key, NO_TIME), content.to_bytes())
 
 
 def fill_value(value: np.generic) -> int | str:

@@ -35,7 +35,6 @@ MARKS = {
     ".tiff": rb"\A(II|MM)[\s\S]*\bunmix\0",
     ".h5": rb"\A\x89HDF[\s\S]*(" + WORDS + rb")",
     ".nc": rb"\A\x89HDF[\s\S]*(" + WORDS + rb")",
-    ".zip": rb"\APK[\s\S]*" + TITLE,
     STORE: TITLE,
 }
 

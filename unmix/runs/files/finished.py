@@ -52,7 +52,6 @@ from ...outputs import (
 from ...outputs.lock import STALE
 from ...scene import ReadOptions, file_of_spec, name_for
 from ...settings.maps import ORTHO
-from ..record.fit import in_percent
 from .journal import read_resume_state
 
 log = logging.getLogger("unmix")
@@ -298,7 +297,7 @@ class State:
         fit = (self.report.get("fit") or {}).get("relative_rmse") or {}
         warnings, parts = len(self.report.get("warnings") or []), []
         if fit.get("median") is not None and fit.get("percentile_95") is not None:
-            median, high = (in_percent(float(fit[name])) for name in ("median", "percentile_95"))
+            median, high = (f"{100 * float(fit[name]):.3g} %" for name in ("median", "percentile_95"))
             parts.append(f"relative RMSE {median}, of one pixel in twenty above {high}")
         parts += [f"{warnings} warning{'s' * (warnings != 1)}"] if warnings else []
         return "; ".join(parts)

@@ -67,7 +67,7 @@ class SumCost(NamedTuple):
     median_without: float
     poor: float
     poor_without: float
-    constant: str = ""  # what is to blame instead, where that is a constant of all pixels (`unmix.scene.undeclared`)
+    constant: str = ""  # what is to blame instead, where that is a constant of all pixels (`unmix.scene.constant`)
 
     @property
     def median_hurts(self) -> bool:
