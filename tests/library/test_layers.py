@@ -232,6 +232,8 @@ def test_a_description_of_a_source_that_begins_as_flatgeobuf(tmp_path):
     ("sql", "plain"),
     [
         ("CREATE TABLE a (b TEXT)", True),
+        ('CREATE TABLE "virtual" (virtual_id TEXT)', True),
+        ('CREATE VIRTUAL TABLE "rtree a" USING rtree (id, a, b)', True),
         ('CREATE TABLE a ("sown AS crop" TEXT)', True),
         ("CREATE VIRTUAL TABLE x USING rtree(id, a, b)", True),
         ("CREATE VIRTUAL TABLE x USING VirtualOGR('/tmp/f')", False),

@@ -86,6 +86,12 @@ def test_tables_are_read_as_they_were_meant_or_refused(tmp_path_factory, table):
     check(tmp_path_factory, *table)
 
 
+def test_points_above_values_with_points_settle_them(tmp_path):
+    """A row for each spectrum, in per cent with three decimals, below wavelengths with points."""
+    (tmp_path / "t.csv").write_text("name;400.5;420.5\na;26.205;25.052\nb;34.581;31.112\n")
+    np.testing.assert_array_equal(load(tmp_path / "t.csv").matrix, [[26.205, 34.581], [25.052, 31.112]])
+
+
 @pytest.mark.parametrize("name", ["s.1", "plot 1.2", "soil0.asd", "a.b"])
 def test_points_in_names_settle_no_sign(tmp_path, name):
     (tmp_path / "t.csv").write_text(f"wavelength;{name};x\n500;1,107;1,663\n510;1,123;1,700\n")

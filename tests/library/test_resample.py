@@ -150,7 +150,7 @@ def test_deleted_channels_are_holes():
 def test_nothing_is_extrapolated():
     library = Endmembers(("a",), np.ones((5, 1)), np.linspace(500, 540, 5), source="lib")
     with pytest.raises(
-        unmix.LibraryError, match="covers 500 to 540 nm, and not 499 to 541 nm; 2 of 4 bands are outside"
+        unmix.LibraryError, match="covers 500 to 540 nm, and not 499 nor 541 nm; 2 of 4 bands are outside"
     ):
         resample(library, np.array([520.0, 499, 541, 540.4]), np.full(4, 5.0))
 

@@ -758,6 +758,11 @@ def test_a_truth_in_a_file_of_several_maps(tmp_path):
     for one, other in (("own.mat", "t.mat"), ("t.mat", "own.mat")):
         found = unmix.compare(tmp_path / one, tmp_path / other)
         assert found["rmse"] == pytest.approx(0.01) and found["pixels"]["compared"] == 35
+    # It has to be clear which table is meant, and that it is no image.
+    scipy.io.savemat(tmp_path / "two.mat", {"A": truth["A"], "B": truth["A"]})
+    np.save(tmp_path / "image.npy", random.random((20, 50)))
+    for one, other in (("two.mat", "t.mat"), ("image.npy", "image.npy")):
+        refused(unmix.OutputError, None, unmix.compare, tmp_path / one, tmp_path / other)
 
 
 def test_where_nothing_changed_one_in_twenty_seems_to(tmp_path):
@@ -892,6 +897,16 @@ def test_an_array_in_another_order_is_named(tmp_path, size, caplog):
         scipy.io.savemat(tmp_path / "m.mat", {"A": values})
         unmix.compare(tmp_path / "m.mat", tmp_path / "truth.npy", dataset="A")
         assert ("with lines and samples exchanged" in caplog.text) == (name == "rows"), name
+
+
+@pytest.mark.parametrize("shape", [(30, 40), (1, 1200), (3, 400), (1200, 1), (512, 512)])
+def test_a_shift_that_all_places_share_is_found_in_maps_of_any_shape(shape):
+    from unmix.commands.finished.cautions import shift_all_over
+
+    noise = np.random.default_rng(0).standard_normal(shape)
+    noise.ravel()[::7] = np.nan
+    assert shift_all_over({"variance": 0.01}, 0.05 + 0.1 * noise) == pytest.approx(0.05, abs=0.02)
+    assert shift_all_over({"variance": 0.01}, 0.1 * noise) == 0.0 == shift_all_over({}, np.full(shape, np.nan))
 
 
 def test_what_runs_warned_of_and_what_dates_share_is_said(tmp_path, caplog):

@@ -53,11 +53,16 @@ def test_draws(tmp_path):
 def test_words_of_a_run_by_command_line_are_options(tmp_path):
     """Record and page name what its user typed, and σ by its endmember, of a run without a method, too."""
     random, E, Y = mix(6, (9, 9), 12, 3)
+    Y[5:] = random.dirichlet(np.ones(2), (4, 9)) @ E[:, :2].T
     Y = Y * random.uniform(0.5, 1.5, (9, 9, 1))
     path = write_cube(tmp_path / "s.hdr", (Y + 0.02 * random.standard_normal(Y.shape)).astype(np.float32))
     write_csv(tmp_path / "e.csv", E)
-    for words, named in ((("--method", "fcls"), "nnls with --normalize sum"), ((), "try --names")):
-        command("run", path, "-e", tmp_path / "e.csv", "--uncertainty", "--device", "cpu", "--overwrite", *words)
+    write_csv(tmp_path / "few.csv", E[:, :2])
+    cases = ("e", ("--method", "fcls"), "nnls with --normalize sum"), ("few", (), "try --names")
+    for library, words, named in cases:
+        command(
+            "run", path, "-e", tmp_path / f"{library}.csv", "--uncertainty", "--device", "cpu", "--overwrite", *words
+        )
         record, page = (tmp_path / "s_run.json").read_text(), unmix.report(tmp_path / "s").read_text()
         said = json.dumps([json.loads(record)[key] for key in ("warnings", "uncertainty")])
         assert named in said and "`" not in said and named in page and "`" not in page

@@ -268,7 +268,7 @@ def test_what_a_mask_takes_away_is_no_missing_value(tmp_path):
     found = unmix.check(scene, tmp_path / "e.csv", mask=str(tmp_path / "m.hdr"))["findings"]
     said = {one["about"]: one["message"] for one in found}
     assert said["mask"].startswith("50.0 % of 100 pixels") and said["nodata"].startswith("10.0 % of 100 pixels")
-    assert any(one["message"].endswith("`mask_out` if the values of `mask` mark what to leave out") for one in found)
+    assert not any("mark what to leave out" in one["message"] for one in found)  # of a good fit
     words = ["check", str(scene), "-e", str(tmp_path / "e.csv")]
     out = CliRunner().invoke(cli, [*words, "--mask", str(tmp_path / "m.hdr")]).output
     assert re.search(r"x.hdr: a run would work; read the [12] warnings? first$", out.splitlines()[-1])

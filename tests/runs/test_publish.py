@@ -272,7 +272,6 @@ def test_a_folder_of_the_users_with_the_name_of_a_store_stays(tmp_path, name, do
         "validate {r} {d}/plots.csv -o {o}.csv",
         "validate {r} {d}/plots.csv -o {o}.html",
         *rest_slow([f"plot {{e}} -o {{o}}.{ending}" for ending in ("png", "svg", "pdf", "tif")], "plot {e} -o {o}.png"),
-        "library table {e} {o}.csv",
         "library convert {e} {o}.csv",
         "report {r} -o {o}.html",
         "compare {r} {r} -o {o}.html",

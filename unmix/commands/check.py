@@ -162,7 +162,7 @@ def check_floor(Y: np.ndarray, findings: Findings) -> None:
     scene = findings.scene
     floor = float(np.percentile(Y, 1, axis=0).min()) if len(Y) else 0.0
     if scene.cube.dtype.kind in "iu" and np.all(scene.bands.gain == 1) and floor > LEAST_DARK * float(np.median(Y)):
-        findings.warning(
+        findings.info(
             "scale",
             f"whole numbers without a scale factor, hardly any below {floor:g}: a dark level in counts makes endmembers "
             "wrong; take it off first",

@@ -11,6 +11,7 @@ from ..io import Scene, bands_named, counted, in_ranges
 from ..io.formats.header import PLAUSIBLE, RECIPROCAL, unit_of_heading
 from ..scene import SINGLE_MASKS, ReadOptions, Survey, open_scene, survey
 from ..scene.signal import moments_of, noisy_bands
+from ..scene.undeclared import SWAPPED
 
 
 @dataclass
@@ -119,7 +120,7 @@ def check_sample(seen: Survey, by_mask: int, findings: Findings) -> None:
             findings.error("nodata", share + " in any band; is `nodata` right?")
         return
     if seen.fill:
-        findings.warning("nodata", seen.fill)
+        findings.warning("values" if SWAPPED in seen.fill else "nodata", seen.fill)
     findings.info("nodata", share + f" (nodata value {'none' if nodata is None else f'{nodata:g}'}, NaN)")
     if seen.partly and not seen.faults()["dead"]:
         worst = np.argsort(-seen.missing, kind="stable")[:5]

@@ -85,9 +85,11 @@ def with_points(
     heads = [IN_LETTERS.fullmatch(cell) for _, cells in rows[:is_headed] for cell in cells]
     heading = [head[2] for head in heads if head]
     values = [cell for column, is_one in zip(columns, numeric) if is_one for cell in column]
-    signs = [sign_of(cells, path, error) for cells in (heading, values)]
-    # One program wrote both, but pandas writes points in headings whatever the values have, and names hold points.
-    signs = [signs[0] or signs[1], signs[1] or signs[0].replace(".", "")]
+    axis = [head[2] for head in heads if head and head[1].strip() in ("", "X")]  # names hold points, too
+    signs = [sign_of(cells, path, error) for cells in (heading, values, axis)]
+    # One program wrote both, but pandas writes points in headings whatever the values have.
+    has_commas = any(GROUPED[","].fullmatch(cell) for cell in values)
+    signs = [signs[0] or signs[1], signs[1] or ("" if has_commas and signs[2] == "." else signs[2])]
     for cells, sign in zip((heading, values), signs):
         unclear = next((cell for cell in cells for one in doubtful if GROUPED[one].fullmatch(cell)), None)
         if unclear is not None and not sign:

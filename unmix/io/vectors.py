@@ -32,8 +32,8 @@ ZIP = b"PK\x03\x04"
 # Endings of files of a ZIP that are read, and the bytes of all of them.
 PACKED = (".shp", ".dbf", ".shx", ".prj", ".cpg", ".gpkg", ".fgb")
 LARGEST_UNPACKED = 512 * 2**20
-# How the statement of an R-tree index begins, as GDAL writes it; a table that has VIRTUAL in another place is refused.
-PLAIN = re.compile(r'CREATE VIRTUAL TABLE (?:"[^"]*"|\w+) USING rtree(_i32)?\(', re.IGNORECASE)
+# How statements of SQLite begin that make tables, and R-tree indexes of them.
+PLAIN = re.compile(r"CREATE\s+(TABLE\b|VIRTUAL\s+TABLE\s+(\"[^\"]*\"|\w+)\s+USING\s+rtree(_i32)?\s*\()", re.IGNORECASE)
 # How `table_xinfo` of SQLite marks columns that are computed as they are read.
 GENERATED = (2, 3)
 
@@ -147,7 +147,7 @@ def refuse_what_leads_elsewhere(path: Path, copy: Path) -> None:
 
     with contextlib.closing(sqlite3.connect(copy)) as opened:
         made = opened.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master").fetchall()
-        tables = {name for kind, name, sql in made if kind == "table" and "VIRTUAL" not in sql.upper()}
+        tables = {name for kind, name, sql in made if kind == "table" and is_plain(sql)}
         generated = [
             name
             for name in tables
@@ -162,4 +162,4 @@ def refuse_what_leads_elsewhere(path: Path, copy: Path) -> None:
 
 def is_plain(sql: str) -> bool:
     """Return whether a statement makes an ordinary table of SQLite, or a virtual one that is an R-tree index."""
-    return "VIRTUAL" not in sql.upper() or PLAIN.match(sql) is not None
+    return PLAIN.match(sql) is not None

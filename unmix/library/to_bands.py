@@ -270,10 +270,13 @@ def refuse_outside(
     low, high = library.wavelengths.min(), library.wavelengths.max()
     outside = asked & (np.maximum(low - centres, centres - high) > fwhm * MOST_SHIFT_OF_EQUAL)
     if outside.any():
-        ends = " to ".join(dict.fromkeys(f"{one:g}" for one in (centres[outside].min(), centres[outside].max())))
+        sides = (centres[outside & (centres < low)], centres[outside & (centres > high)])
+        each = [
+            " to ".join(dict.fromkeys(f"{one:g}" for one in (some.min(), some.max()))) for some in sides if len(some)
+        ]
         band_numbers = "" if bands is None else f" ({bands_named(bands[outside].tolist())} of the cube)"
         raise UncoveredError(
-            f"{library.source}: covers {low:g} to {high:g} nm, and not {ends} nm{band_numbers}; "
+            f"{library.source}: covers {low:g} to {high:g} nm, and not {' nor '.join(each)} nm{band_numbers}; "
             f"{int(outside.sum())} of {counted(len(centres), 'band')} are outside: "
             + (
                 "is one axis in another unit? Write it into its heading: wavenumber (cm-1)"

@@ -232,8 +232,8 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
     is_offset = reading.offset is not None or bands.offset.any()
     if own.get("offset") and not is_offset and np.allclose(bands.gain * own["scale"], 1.0):
         log.warning(
-            f"{cube.path}: by its name it has an offset, which is not taken off: `offset` {own['offset']:g} does, "
-            "`offset` 0 if that is done"
+            f"{cube.path}: by its name it may have an offset, which is not taken off: `offset` {own['offset']:g} does, "
+            "`offset` 0 where there is none"
         )
     zero_gain = bands.index[bands.gain == 0]
     if len(zero_gain):

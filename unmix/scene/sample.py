@@ -119,7 +119,8 @@ class Survey:
     low, high : arrays, float64
         Smallest and largest value, scaled.
     fill : str or None
-        A sentence about fill values that no header declares, else about saturated ones; see `unmix.scene.undeclared`.
+        A sentence about swapped bytes, fill values that no header declares, or saturated ones; see
+        `unmix.scene.undeclared`.
     is_whole : bool
         Whether all values are whole numbers.
     """

@@ -24,6 +24,8 @@ ODD, TINY = 30.0, 1e-12
 # on no scale is advised: in another unit the misfit stays the model's.
 RAW = "take (raw - dark) / (white - dark) of counts, correct radiance for the atmosphere, absorbance in both or neither"
 MOST_MISFIT = 0.25
+# How many times as large pixels may be by a preset's scale, where that is advised.
+NEAR = 10.0
 # Means of this many parts of the pixels are fitted for that: means of mixtures are mixtures, with less noise.
 MEANS = 8
 # Units of reflectance beside shares: per cent, and the ten thousandths of products.
@@ -67,13 +69,15 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
         return f"{endmembers.source}: its values are too large for float64; divide them with `library_scale`"
     gain = float(np.median(np.abs(scene.bands.gain)))
     Y = sampled_spectra(scene, MOST_PIXELS)[0]
+    said, dead = f"{cube.path}: pixels are {ratio:.3g} times as large as the endmembers of {endmembers.source}", ""
+    if not len(Y):  # in the smaller sample
+        return said
     if (varies := np.ptp(Y, axis=1) > 0).any():  # one value in all bands is fill
         Y = Y[varies]
     E, waves, alive = endmembers.matrix, scene.wavelengths, scene.bands.index
     if waves is not None:  # water vapour leaves noise, which is no mixture at any scale
         dry = np.all([(waves < low) | (waves > high) for low, high in windows_of("`ignore_nm`", WATER)], axis=0)
         Y, E, alive = (Y[:, dry], E[dry], alive[dry]) if 2 * dry.sum() > len(dry) else (Y, E, alive)
-    said, dead = f"{cube.path}: pixels are {ratio:.3g} times as large as the endmembers of {endmembers.source}", ""
     is_dead = np.ptp(Y, axis=0) == 0 if len(Y) > 1 else np.zeros(Y.shape[1], bool)
     if is_dead.any() and not is_dead.all():
         dead = f"; one value is in all pixels of {bands_named(alive[is_dead].tolist())}: leave out with `bands` auto"
@@ -89,7 +93,7 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
     own = preset_of(cube.path.name, cube.format)
     if (one := odd_one(endmembers)) is not None:
         brings = f"{one}: bring all spectra to one unit"
-    elif own is not None and gain == 1 and "scale" in PRESETS[own]:
+    elif own is not None and gain == 1 and 1 / NEAR < ratio / PRESETS[own].get("scale", np.inf) < NEAR:
         brings = f"`preset` {own}, by its name, brings them together, {keeps}"
     elif found is not None and "preset" in found[1]:
         brings = f"they have an offset, too: {found[1]} brings them together, {keeps}"

@@ -65,13 +65,13 @@ class ConstantPixels:
         if len(self.index) < FEWEST_BANDS:
             return np.zeros(values.shape[0] * values.shape[1], bool)
         first = values[..., self.index[0]]
-        if self.pixels < SOME_PIXELS:
-            self.some.append(values[..., self.index].reshape(-1, len(self.index))[: SOME_PIXELS - self.pixels])
         # Two bands rule out nearly every pixel before all are compared.
         constant = np.isfinite(first) & (first == values[..., self.index[len(self.index) // 2]])
         some = values[constant][:, self.index]
         constant[constant] = (some == some[:, :1]).all(axis=1)
         self.pixels += first.size
+        if (lacking := SOME_PIXELS - sum(map(len, self.some))) > 0:
+            self.some.append(values[~constant][:lacking, self.index])
         if self.largest is not None and (is_largest := values == int(self.largest)).any():
             is_largest = is_largest[..., self.index]
             self.saturated += int((is_largest.any(axis=2) & ~is_largest.all(axis=2)).sum())

@@ -12,6 +12,8 @@ from ...io import Cube, by_pixel, read_lines
 from ...io.formats.array_files import open_array
 from ...io.formats.matlab import open_variables
 
+# A table has at least this many times as many pixels as endmembers; an image of one band has not.
+FEWEST_TIMES = 4
 # Orders of axes that are tried, the commonest first.
 ORDERS = ("yxb", "byx", "ybx")
 
@@ -54,19 +56,21 @@ def open_array_map(spec: Path, size: tuple[int, int] | None) -> ArrayMap:
     return ArrayMap(path, path.stem, "array", lines, samples, bands, np.dtype(np.float64), "bip", values)
 
 
-def lengths_of_tables(path: Path) -> set[int]:
-    """Return the lengths of the tables that a file holds, of MATLAB's by variables; empty for any other file."""
+def tables_in(path: Path) -> list[tuple[int, int]]:
+    """Return the lengths of the tables of a file, the longer first; none for any other file."""
+    shapes: Any = [open_array(path).shape] if is_array(path) else []
     if path.suffix.lower() == ".mat":
         with contextlib.closing(open_variables(path)) as file:
-            return {n for shape in file.shapes.values() if len(shape) == 2 and min(shape) > 1 for n in shape}
-    shape = open_array(path).shape if is_array(path) else ()
-    return set(shape) if len(shape) == 2 else set()
+            shapes = [*file.shapes.values()]
+    return [(max(shape), min(shape)) for shape in shapes if len(shape) == 2 and min(shape) > 1]
 
 
 def one_line(a: Path, b: Path) -> tuple[int, int] | None:
-    """Return the size (1, pixels) of two tables of as many pixels in files of one kind; None where they are not."""
-    both = lengths_of_tables(a) & lengths_of_tables(b) if is_array(a) == is_array(b) else set[int]()
-    return (1, max(both)) if both else None
+    """Return the size (1, pixels) of the one table that two files of one kind have; None where it is not clear."""
+    both = [tables_in(path) for path in (a, b)]
+    same = {one for one in both[0] if one in both[1] and one[0] >= FEWEST_TIMES * one[1]}
+    alone = len(same) == 1 and all(sum(one[0] in shape for shape in some) == 1 for some in both for one in same)
+    return (1, next(iter(same))[0]) if alone and is_array(a) == is_array(b) else None
 
 
 def in_other_order(cube: Cube) -> ArrayMap | None:

@@ -90,14 +90,15 @@ def warn_of_dates(one: Side, other: Side, rows: Sequence[dict[str, Any]], D: np.
 def shift_all_over(row: dict[str, Any], D: np.ndarray) -> float:
     """Return the median of differences (n, m) that nearly all places share, but for noise where that is known; else 0."""
     # Means of tiles have less noise, and tell smaller shifts.
-    side = int(np.clip(np.sqrt(D.size / TILES), 1, LARGEST_TILE))
-    lines, samples = (size // side * side for size in D.shape)
-    tiles = D[:lines, :samples].reshape(lines // side, side, samples // side, side)
+    high, wide = (max(1, min(int(np.sqrt(D.size / TILES)), LARGEST_TILE, size)) for size in D.shape)
+    lines, samples = D.shape[0] // high, D.shape[1] // wide
+    tiles = D[: lines * high, : samples * wide].reshape(lines, high, samples, wide)
     known = np.isfinite(tiles).sum(axis=(1, 3))
-    d = np.nansum(tiles, axis=(1, 3))[2 * known > side**2] / known[2 * known > side**2]
+    most = 2 * known > high * wide
+    d = np.nansum(tiles, axis=(1, 3))[most] / known[most]
     if not len(d):
         return 0.0
-    by, noise = float(np.median(d)), (row.get("variance") or 0.0) / side**2
+    by, noise = float(np.median(d)), (row.get("variance") or 0.0) / (high * wide)
     spread = float(np.median(np.abs(d - by))) / MIDDLE
     apart = max(spread**2 + by**2 - noise, by**2) ** 0.5
     return by if abs(by) > max(MOST_SHARED * apart, OF_NOISE * noise**0.5, LEAST_SAID) else 0.0

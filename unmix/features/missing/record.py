@@ -9,10 +9,10 @@ from ...runs.record.fit import in_percent
 from ...summary import POOR
 
 # Pixels are concentrated where this share of them lies within this part of a scene's lines, or of its samples; else
-# Candidates whose median misfits differ by less are equal.
-MOST_RATIO_OF_EQUAL = 1.1
 # their largest patch of neighbours in the sample is named, if it holds this share of them.
 MOSTLY, NARROW, LEAST_OF_PATCH = 0.8, 1 / 3, 0.05
+# Candidates whose median misfits differ by less are equal.
+MOST_RATIO_OF_EQUAL = 1.1
 # Where more than this share lacks a spectrum, the library is of another unit or scene rather than short of one.
 NEARLY_ALL = 0.9
 
@@ -96,7 +96,11 @@ class Missing:
             is_alike = others and others[0].misfit <= MOST_RATIO_OF_EQUAL * first.misfit
             names = f"{first.name}, or {others[0].name}" if is_alike else first.name
             return f"{begin}: like {names} ({first.source}); {misfit}, with it {in_percent(first.misfit)}"
-        advice = f"none of {self.searched} others lowers it by a third" if self.searched else "try `names`"
+        advice = (
+            f"no other of {self.searched} spectra explains it and is half of these pixels"
+            if self.searched
+            else "try `names`"
+        )
         return f"{begin}: {misfit}, others {in_percent(self.misfit_of_others)}; {advice}"
 
     def to_dict(self) -> dict[str, Any]:

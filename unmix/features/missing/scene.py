@@ -200,7 +200,7 @@ def what_is_missing(
 
 def has_mean(look: Look, direction: np.ndarray) -> bool:
     """Return whether residuals have a mean along a direction (L,), over all pixels, that noise does not make."""
-    along = look.left @ direction / np.maximum(look.noise, np.finfo(float).tiny)
+    along = look.left @ direction / np.maximum(look.noise, 1e-30)
     deviation = float(np.median(np.abs(along - np.median(along)))) / 0.6745  # of a normal number
     return bool(along.mean() > LEAST_MEAN * deviation * np.sqrt(len(direction) / len(along)))
 

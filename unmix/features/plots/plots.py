@@ -157,8 +157,8 @@ def validate(
     sums = [float(np.median(one[full].sum(axis=1))) if full.any() else 1.0 for one in both]
     if len(pairs) > 1 and most <= LARGEST_FRACTION and abs(sums[0] - sums[1]) > MOST_APART:
         log.warning(
-            f"{plots}: measured fractions sum to {sums[0]:.2f} in the median plot, as layers do, those mapped to "
-            f"{sums[1]:.2f}: bias and slope hold the difference"
+            f"{plots}: measured fractions sum to {sums[0]:.2f} in the median plot{', as layers do' * (sums[0] > 1 + MOST_APART)}, "
+            f"those mapped to {sums[1]:.2f}: bias and slope hold the difference"
         )
     found: dict[str, Any] = {
         "run": str(run),
@@ -269,10 +269,8 @@ def read_plots(path: Path) -> Plots:
                 cell = cell_of(cells, i)
                 value = number_or_nan(cell or "nan") if may_lack else float(cell) if is_number(cell) else None
                 if value is None:
-                    raise InputError(
-                        f"{path}: row {number}, {heading[i]}: '{cell[:20]}' is not a number; write the middle of a class "
-                        "of cover"
-                    )
+                    advice = "; write the middle of a class of cover" if may_lack else ""
+                    raise InputError(f"{path}: row {number}, {heading[i]}: '{cell[:20]}' is not a number{advice}")
                 out[k] = value
     names = [cell_of(cells, of_name) if of_name is not None else f"row {number}" for number, cells in rows[1:]]
     return Plots(names, PLACES[pair], places, [heading[i] for i in others], values)

@@ -97,7 +97,7 @@ def cubes_within(folder: Path) -> str:
     """Return text that names up to three likely cubes of a folder, without quality layers of an EnMAP product."""
     names = sorted(entry.name for entry in folder.iterdir() if entry.suffix.lower() in (".hdr", *TIFF_EXTENSIONS, *HDF))
     found = [name for name in names if "SPECTRAL_IMAGE" in name.upper()] or names
-    stack = "; of a band each, stack them first" if len(found) >= STACK else ""
+    stack = "; stack them first if each is one band" if len(found) >= STACK else ""
     return f" in it, such as {', '.join(found[:3])}{stack}" if found else ""
 
 

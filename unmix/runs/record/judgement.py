@@ -235,7 +235,9 @@ def say_partly(seen: Seen) -> Iterator[str]:
 
 def say_misfit(seen: Seen) -> Iterator[str]:
     """Say how badly the scene, or a part of it, is fitted, and why."""
-    if seen.both_signs and seen.summary.percentile(0.5) <= HOPELESS:
+    if seen.both_signs:
+        if (median := seen.summary.percentile(0.5)) > HOPELESS:
+            yield f"the fit is poor: relative RMSE {in_percent(median)} in the median pixel"
         return
     water, _ = said_of_bands(seen.summary, *seen.bands) if seen.bands is not None else (None, None)
     of_sum = said_of_sum(seen.of_sum, seen.method) if seen.of_sum is not None and seen.of_sum.hurts else None
@@ -283,7 +285,8 @@ def say_brightness(seen: Seen) -> Iterator[str]:
     if level is not None and (level > 1 or not constraint.has_shade):
         word = "darker" if level < 1 else "brighter"
         advice = "use nnls" if constraint.has_shade else f"{STILL_ONE}, or pcls" if level < 1 else STILL_ONE
-        if abs(math.log10(level) - (power := round(math.log10(level)))) < NEAR_TEN and power:
+        power = math.log10(level) if level > 0 else 0.0
+        if round(power) and abs(power - round(power)) < NEAR_TEN:
             advice = f"is it light, or the wrong `scale`? {advice}"
         yield f"pixels are {word} than the library: unconstrained abundances sum to {level:.2g} in the median; {advice}"
     elif sums is not None and 0 < sums[0] * VARIES < sums[1] and not constraint.has_shade:
