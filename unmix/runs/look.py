@@ -8,12 +8,11 @@ from ..io import Cube, Scene
 from ..problem import Problem
 from ..scene.odd import is_odd
 from ..scene.sample import sampled_spectra
+from ..scene.signal import MOST_READ
 from ..summary import Summary
 from .record.judgement import LEAST_LEVEL, MISFIT_OF_LEVEL
 from .record.misfit import Misfit, misfit_beside_noise
 
-# Most pixels that are read where a run has not kept a sample: in `check`, for `Pooled` noise, and in resumed runs.
-MOST_READ = 2048
 # The noise is taken from the pixels with the smallest residuals: this percentile.
 NOISE_PERCENTILE = 5.0
 # Fewest pixels of a sample, and most endmembers, that are judged: more endmembers explain any spectrum.

@@ -14,7 +14,7 @@ log = logging.getLogger("unmix")
 NOISY, LEAST_NOISE, NO_SIGNAL, FEWEST_BANDS, FEWEST_A_BAND = 5.0, 0.02, 0.3, 10, 4
 # Counts scatter by their roots: a band of counts is noisy beyond this many times that.
 BEYOND_COUNTS = 1.5
-# Most pixels of a scene that are read for this alone.
+# Most pixels of a scene that are read for a look at them alone.
 MOST_READ = 2048
 # The largest deviation, beside the mean, that is rounding of one value.
 MOST_ROUNDING = 1e-13

@@ -26,7 +26,7 @@ from ...io import (
     refuse_elsewhere,
 )
 from ...io.formats.header import words
-from ...io.formats.matlab import open_matlab, open_variables
+from ...io.formats.matlab import open_matlab
 from ...io.formats.zarr import is_store
 from ...library import Endmembers, load
 from ...library.table import read_rows
@@ -35,7 +35,7 @@ from ...outputs.names import normalize_of
 from ...runs.files.finished import FinishedRun
 from ...scene import open_mask
 from ...settings.maps import MAPS, ORTHO
-from .array_maps import is_array, open_array_map
+from .array_maps import is_array, open_array_map, tables_in
 from .grids import LEAST_COVERED, LEAST_OVERLAP, Averages, averages, is_one_grid, pixel_area
 
 log = logging.getLogger("unmix")
@@ -386,8 +386,7 @@ def side_of(
 
 def has_tables_beside(path: Path, pixels: int) -> bool:
     """Return whether a MATLAB file holds a table that is not of so many pixels, as spectra beside a map are."""
-    with contextlib.closing(open_variables(path)) as file:
-        return any(len(one) == 2 and min(one) > 1 and pixels not in one for one in file.shapes.values())
+    return any(pixels not in shape for shape in tables_in(path))
 
 
 def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:

@@ -236,8 +236,8 @@ def say_partly(seen: Seen) -> Iterator[str]:
 def say_misfit(seen: Seen) -> Iterator[str]:
     """Say how badly the scene, or a part of it, is fitted, and why."""
     if seen.both_signs:
-        if (median := seen.summary.percentile(0.5)) > HOPELESS:
-            yield f"the fit is poor: relative RMSE {in_percent(median)} in the median pixel"
+        if (median := seen.summary.percentile(0.5)) > HOPELESS and not any(say_both_signs(seen)):
+            yield f"relative RMSE is {in_percent(median)} in the median pixel: these are no mixtures of these spectra"
         return
     water, _ = said_of_bands(seen.summary, *seen.bands) if seen.bands is not None else (None, None)
     of_sum = said_of_sum(seen.of_sum, seen.method) if seen.of_sum is not None and seen.of_sum.hurts else None
