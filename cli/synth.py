@@ -27,7 +27,12 @@ TYPES = ("uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
 @options.value("--bands", "Bands, from 400 to 2500 nm.", default=224, metavar="N")
 @options.value("-n --count", "Endmembers.", default=5, metavar="N")
 @options.value("--seed", "Seed; the same seed gives the same bytes.", type=click.IntRange(0), default=0, metavar="S")
-@options.value("--snr", "Signal-to-noise ratio in dB, or none for no noise.", default="40", metavar="DB")
+@options.value(
+    "--snr",
+    "Signal-to-noise ratio in dB, of the mean square of the endmembers, or none for no noise.",
+    default="40",
+    metavar="DB",
+)
 @options.flag("--pure", "Put a pure pixel of each endmember into the scene.")
 @options.value("--dtype", "Data type.", type=TYPES, default="int16")
 @options.value("--interleave", "Interleave.", type=("bip", "bil", "bsq"), default="bil")

@@ -206,15 +206,23 @@ def test_noise_of_directions_falls_with_brightness(tmp_path):
     assert abs(np.median(found) - 39 * 1e-4) < 1e-3  # the noise along the direction changes its length alone
 
 
-@pytest.mark.parametrize("interleave", ["bip", "bil", "bsq"])
-def test_sample_of_a_large_scene(tmp_path, monkeypatch, interleave):
-    """Stretches of neighbours from all over the scene, the same spectra as in the file, without masked pixels."""
+@pytest.mark.parametrize(
+    ("interleave", "step"), [("bip", 1), ("bil", 1), ("bsq", 1), ("bip", 16), ("bil", 16), ("bsq", 16)]
+)
+def test_sample_of_a_large_scene(tmp_path, monkeypatch, interleave, step):
+    """Stretches of neighbours from all over the scene, the same spectra as in the file, without masked pixels.
+
+    Each row of chunks is read once: line by line each would be inflated as often as it has lines.
+    """
     Y = np.random.default_rng(2).uniform(0.1, 1, (70, 50, 6)).astype("float32")
     Y[::3, 7] = -1
     cube = unmix.open_cube(write_cube(tmp_path / "s.hdr", Y, interleave, data_ignore_value=-1))
     monkeypatch.setattr(directions, "MOST_PIXELS", 800)
     passes = Passes([Scene(cube, choose_bands(cube, "good", None), cube.nodata)], 2**30, 1)
+    read, own = [], cube.read
+    cube.lines_together, cube.read = step, lambda lines, out: read.append(lines.start) or own(lines, out)
     sample = directions.sampled_directions(passes)
+    assert len(read) == len(set(read)) <= 70 // step + 1
     assert 600 < len(sample.places) <= 900 and len(set(sample.places.tolist())) == len(sample.places)
     np.testing.assert_array_equal(sample.spectra, Y.reshape(-1, 6)[sample.places])
     assert (sample.spectra > 0).all() and len(set(sample.places // 50 // 10)) == 7

@@ -14,6 +14,17 @@ ASD, BECK = np.arange(0.35, 0.5001, 0.001), np.linspace(0.2, 3.0, 48)
 DELETED = -1.23e34
 
 
+def test_texts_that_are_not_read_are_said(tmp_path, caplog):
+    """A column of classes by another name was lost without a word; names, classes and colours are none."""
+    caplog.set_level("INFO", "unmix")
+    for heading, lost in (("name,class,color", ""), ("name,Klasse,source", "Klasse"), (",name,class", "")):
+        (tmp_path / "t.csv").write_text(f"{heading},400,500\n1,b,red,0.1,0.2\n2,d,blue,0.2,0.3\n")
+        caplog.clear()
+        load(tmp_path / "t.csv")
+        assert (f"the texts of column '{lost}' are not read: `classes` {lost}" in caplog.text) == bool(lost)
+        (tmp_path / "t.csv").unlink()
+
+
 def axis_file(folder, word, waves, more=""):
     path = folder / f"splib07a_Wavelengths_{word}_{waves[0]:g}-{waves[-1]:g}_microns{more}.txt"
     path.write_text(f" splib07a Record=1: Wavelengths {word}\n" + "".join(f"   {one:.7E}\n" for one in waves))

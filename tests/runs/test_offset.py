@@ -57,6 +57,19 @@ def test_a_run_with_an_offset(shifted, tmp_path):
     assert np.isnan(found[2, 3]).all() and verify(tmp_path / "o" / "s", everything=True).faults == []
 
 
+@pytest.mark.parametrize("left_out", [0.1, 0.7])
+def test_a_mask_of_few_pixels_hides_no_offset(shifted, tmp_path, left_out):
+    """A mask of most pixels may be the wrong way round, and is doubted first."""
+    path, library = shifted
+    mask = np.ones(72, np.uint8)
+    mask[: int(72 * left_out)] = 0
+    write_cube(tmp_path / "m.hdr", mask.reshape(9, 8, 1))
+    how = {"scale": 10000, "nodata": 0, "mask": str(tmp_path / "m.hdr"), "device": "cpu", "out_dir": tmp_path / "o"}
+    said = " ".join(unmix.run(path, endmembers=library, method="fcls", **how)["warnings"])
+    assert ("an offset that was not taken off" in said) == (left_out < 0.5)
+    assert ("mark what to leave out" in said) == (left_out > 0.5)
+
+
 def test_an_offset_alone_keeps_the_gain_of_the_file(tmp_path):
     stored = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
     path = write_cube(tmp_path / "g.hdr", stored, data_gain_values="{0.5,0.5,0.5,0.5}", data_offset_values="{9,9,9,9}")

@@ -223,7 +223,7 @@ def check_problem(
     if fault:
         findings.add("error" if scaled else "warning", "scale", fault)
     else:
-        findings.info("scale", "pixels and endmembers have the same scale")
+        findings.info("scale", "pixels and endmembers differ by less than a factor of 50 in size")
     L, p = library.matrix.shape
     if p > L and not solver_spec.any_rank:
         findings.error(
@@ -403,7 +403,9 @@ def estimate_cost(library: Endmembers | None, memory: int, findings: Findings) -
         f"{said_of_memory(expected)}"
     )
     if (seconds := facts.get("seconds_to_solve")) is not None:
-        text += f"; the search takes about {float(f'{seconds:.1g}'):g} s on this CPU, compiling aside"
+        text += (
+            f"; the search takes about {float(f'{seconds:.1g}'):g} s on this CPU, beside compiling, reading and writing"
+        )
     if is_inflated(scene):
         whole = getattr(scene, "cube", scene)
         folder = tempfile.gettempdir()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LibraryError
+from ..errors import LibraryError, say_once
 from ..io.formats.header import (
     SOLAR,
     TO_NANOMETRES,
@@ -35,6 +35,10 @@ OF_BANDS = ("b", "band", "bands")
 LETTERED = re.compile(r"(\D*?)[\s_.]*(\d+(?:\.\d+)?)[\s_.]*(\D*)")
 # The same after the number of a band: b1_420, Band 1 (420 nm).
 COUNTED = re.compile(r"[a-z]+[\s_]*\d+\s*[_(\[]\s*(\d+(?:\.\d+)?)\s*(\D*?)[)\]]?", re.IGNORECASE)
+
+
+# Headings of columns of texts that are read, beside names.
+KEPT = ("class", "color", "scene", "line", "sample")
 
 
 def load_csv(path: Path, raw: bytes) -> Endmembers:
@@ -73,12 +77,18 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     }
     others = [heading[i].lower() for i in range(len(heading)) if i not in columns]
     classes = texts.get("class")
-    named = [key for key in others if key not in ("class", "color", "scene", "line", "sample")] or others[:1]
+    named = [key for key in others if key not in KEPT] or others[:1]
     # A table of pandas begins with a column that counts its rows.
     is_text = (key for key in named if not all(map(is_number, texts[key])))
     name_column = next((key for key in named if key in ("name", "names", "spectrum", "label")), next(is_text, named[0]))
     refuse_halves(path, axis, [heading[i] for i in columns])
     tell_others(path, heading, columns, rows[1:])
+    lost = [heading[i] for i in range(len(heading)) if heading[i].lower() in others and heading[i].lower() not in KEPT]
+    lost = [
+        name for name in lost if name and name.lower() != name_column and not all(map(is_number, texts[name.lower()]))
+    ]
+    if lost:
+        say_once(f"{path}: the texts of column '{lost[0]}' are not read: `classes` {lost[0]} takes them for classes")
     pixels = None
     if {"line", "sample"} <= set(others):
         pixels = places_of([f"{a} {b}" for a, b in zip(texts["line"], texts["sample"])], len(rows) - 1)

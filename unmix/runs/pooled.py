@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.pixels import solve
-from ..problem import Problem
+from ..arrays.mixtures import numbered, solve_pixels
+from ..problem import Problem, plan_problem
 from .look import Sample
 
 # Fewest pixels that are pooled; and the largest d₀, for equal noise in all pixels.
@@ -62,7 +62,8 @@ def pooled(sample: Sample, problem: Problem) -> Pooled:
     """Return the noise of a sample of a scene, by the residuals of its pixels at their optimum."""
     E, shade = problem.endmembers.matrix, int(problem.constraint.has_shade)
     given = E[:, : E.shape[1] - shade]
-    best = solve(sample.Y, given, method=problem.method.name, solver=problem.solver.name)
+    plain = plan_problem(numbered(np.ascontiguousarray(given)), problem.method, problem.solver, warns=False)
+    best = solve_pixels(np.ascontiguousarray(sample.Y), plain, given.shape[1], "cpu", None)
     A = np.column_stack([best.abundances, 1 - best.abundances.sum(axis=-1)]) if shade else best.abundances
     own = len(E) - problem.lost - problem.constraint.free(A).sum(axis=1) + problem.constraint.equations
     some = best.valid & (own > 0) & (best.rmse > 0)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._version import build
+from ..arrays.mixtures import solved
 from ..blocks import LARGEST_BLOCK
 from ..devices import Job
 from ..errors import MethodError, as_options, say_once
@@ -351,9 +352,7 @@ class SceneRun:
         if not problem.steps:  # else RMSE and spectra are of different units
             rmse = self.outputs.rasters["rmse"].stored()[sample.lines, 0, sample.samples].astype(np.float64)
         elif not problem.constraint.has_shade:  # of the spectra as they are searched
-            from ..arrays.pixels import solve
-
-            rmse = solve(sample.Y, E, method=problem.method.name).rmse
+            rmse = solved(E, sample.Y, problem.method.name)[1] / np.sqrt(len(E))
         look = Look.at(sample, E, rmse, problem.lost)
         if (
             not self.options.of_whole_scene and not both_signs

@@ -25,7 +25,7 @@ ODD, TINY = 30.0, 1e-12
 RAW = "take (raw - dark) / (white - dark) of counts, correct radiance for the atmosphere, absorbance in both or neither"
 MOST_MISFIT = 0.25
 # How many times as large pixels may be by a preset's scale, where that is advised.
-NEAR = 10.0
+NEAR_A_PRESET = 10.0
 # Means of this many parts of the pixels are fitted for that: means of mixtures are mixtures, with less noise.
 MEANS = 8
 # Units of reflectance beside shares: per cent, and the ten thousandths of products.
@@ -93,7 +93,9 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
     own = preset_of(cube.path.name, cube.format)
     if (one := odd_one(endmembers)) is not None:
         brings = f"{one}: bring all spectra to one unit"
-    elif own is not None and gain == 1 and 1 / NEAR < ratio / PRESETS[own].get("scale", np.inf) < NEAR:
+    elif (
+        own is not None and gain == 1 and 1 / NEAR_A_PRESET < ratio / PRESETS[own].get("scale", np.inf) < NEAR_A_PRESET
+    ):
         brings = f"`preset` {own}, by its name, brings them together, {keeps}"
     elif found is not None and "preset" in found[1]:
         brings = f"they have an offset, too: {found[1]} brings them together, {keeps}"

@@ -373,7 +373,7 @@ def test_how_far_deviations_can_be_trusted_is_said(setting, caplog, words, form)
     assert trust["below_1"] == np.mean(known < 1) > 0.1 and trust["above_3"] == np.mean(known > 3)
     said = trust["said"]
     first, second = said.split("; ")
-    assert f"deviations are right in {in_percent(np.mean(known > 3))} of the pixels" in first
+    assert f"deviations are exact in {in_percent(np.mean(known > 3))} of the pixels" in first
     assert second.startswith(f"in {in_percent(np.mean(known < 1))} of the pixels a fraction is within its noise of 0")
     levels = {record.getMessage(): record.levelname for record in caplog.records}
     assert levels[f"s: {first}"] == levels[f"s: {second}"] == "INFO"

@@ -45,7 +45,7 @@ def said_of_ranges(limit: str, each: Sequence[dict[str, Any]], alike: Sequence[d
         return f"ranges (STEM_range, {limit}): no pixel has any"
     doubtful = sorted(each, key=lambda one: -one["absent"])[:MOST_SAID]
     parts = [f"{one['name']} in {in_percent(one['absent'])} (mean width {one['width']:.2g})" for one in doubtful]
-    more = f", for the other {len(each) - len(doubtful)} less often" if len(each) > len(doubtful) else ""
+    more = f", for the other {len(each) - len(doubtful)} no more often" if len(each) > len(doubtful) else ""
     said = f"ranges (STEM_range, {limit}): zero cannot be excluded for {', '.join(parts)} of the pixels{more}"
     pairs = [f"{' and '.join(one['names'])} ({in_percent(one['share'])} of the pixels)" for one in alike[:MOST_SAID]]
     if not pairs:

@@ -32,6 +32,7 @@ def command(runs: tuple[Path, ...], out: Path | None, as_json: bool, **settings:
     change a year. The table has the mean change over all pixels, and how many pixels fall or rise by more than
     chance (5 %, Student's t of their standard errors), which are known from three dates on. The date is the date in the
     header, or the one in the scene's name. A table of means by date: unmix zonal --wide.
+    Light, haze and season pass for a change: see unmix compare.
     """
     from unmix import series
 

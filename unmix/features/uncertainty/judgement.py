@@ -44,7 +44,7 @@ def judge_deviations(
 def said_of_deviations(above_3: float, below_1: float) -> list[tuple[int, str]]:
     """Return what the deviations of a scene hold, as sentences to log with their levels."""
     said = [
-        f"deviations are right in {in_percent(above_3)} of the pixels, if bands share no noise, and cautious near 0"
+        f"deviations are exact in {in_percent(above_3)} of the pixels, if bands share no noise, and cautious in the others"
     ]
     if below_1 > MANY_NEAR_ZERO:
         said.append(

@@ -195,8 +195,8 @@ def find_cube(path: Path, shapes: Shapes, size: tuple[int, int] | None) -> str:
     if len(candidates) != 1:
         if not candidates and not any(len(shape) == 3 for shape in shapes.values()):
             raise CubeError(
-                f"{path}: no variable has three axes, nor two beside {ROWS} and {COLUMNS} ({listed(shapes)}); save a "
-                "structure's numbers as variables"
+                f"{path}: no variable has three axes, nor two beside {ROWS} and {COLUMNS} ({listed(shapes)}); save "
+                "these, or a structure's numbers, as variables"
             )
         raise CubeError(f"{path}: more than one variable could be the cube; name it with `dataset`: {listed(shapes)}")
     return candidates[0]

@@ -42,8 +42,10 @@ CLEARLY_LESS = 0.75
 SUSPECT = 0.05
 
 
-# The share of masked pixels above which it is said of a good fit, too.
-MOST_MASKED = 0.9
+# The share of masked pixels above which a mask is doubted beside a poor fit; and above which beside a good one, too.
+MOST_PIXELS, MOST_MASKED = 0.5, 0.9
+# The share of the pixels without shade above which it is said, and the sum that one in twenty exceeds then.
+MANY_LIT, BRIGHTER = 0.25, 1.1
 # The share of the pixels with values that are masked for single bands, above which it is said.
 MANY_PARTLY = 0.02
 # Deviations of sums by noise below which brightness that varied by 15 % would show; and beyond which sums say nothing, as
@@ -52,7 +54,7 @@ TELLING, MOST_OF_SUM = 0.15, 1.0
 # The ratio of bright to dark pixels' sums of unconstrained abundances from which on brightness varies; the least
 # by which their median is off one where most pixels are darker, or brighter, than the library; and how much of that the
 # misfit may be, since of spectra that are missing the sum is not one.
-VARIES, LEAST_LEVEL, MISFIT_OF_LEVEL = 1.3, 0.1, 0.3
+VARIES, LEAST_LEVEL, MISFIT_OF_LEVEL = 1.2, 0.05, 0.3
 # How near a power of ten, in its logarithm, a level is another scale rather than light.
 NEAR_TEN = 0.05
 # The misfit of the median pixel from which on it is said of values of both signs, too.
@@ -171,14 +173,19 @@ class Seen:
     @property
     def is_shifted(self) -> bool:
         """Return whether a constant that all pixels share explains sums and fits; False if a mask may be wrong."""
-        return self.mask is None and self.cost is not None and bool(self.cost.constant)
+        return not self.doubts_mask and self.cost is not None and bool(self.cost.constant)
+
+    @property
+    def doubts_mask(self) -> bool:
+        """Whether a mask leaves out most pixels, so that it may be the wrong way round."""
+        return self.mask is not None and self.mask[1] > MOST_PIXELS
 
     @property
     def of_sum(self) -> SumCost | None:
         """Return the cost of the sum to one, if it was tested and neither ``is_flat`` nor ``both_signs`` decides."""
         if self.is_flat or self.both_signs or self.cost is None:
             return None
-        return self.cost if self.mask is None else self.cost._replace(constant="")
+        return self.cost._replace(constant="") if self.doubts_mask else self.cost
 
     @property
     def poor(self) -> float:
@@ -217,7 +224,7 @@ def say_mask(seen: Seen) -> Iterator[str]:
         return
     given, masked = seen.mask
     is_poor = seen.summary.percentile(0.5) > POOR or (seen.cost is not None and bool(seen.cost.constant))
-    if masked > MOST_MASKED or (is_poor and masked > 0):
+    if masked > MOST_MASKED or (is_poor and seen.doubts_mask):
         other, what = ("mask_out", "leave out") if given == "mask" else ("mask", "keep")
         yield f"{in_percent(masked)} of the pixels are masked; `{other}` if the values of `{given}` mark what to {what}"
 
@@ -277,11 +284,17 @@ def say_brightness(seen: Seen) -> Iterator[str]:
         fcls = "`method` fcls, which takes the sum for one, errs less"
         even = f"noise hides whether brightness varies (sums of abundances are ±{noise:.2g}): where it does not, {fcls}"
         yield f"brightness is even, but for noise: {fcls}" if noise < TELLING else even
-    if seen.free is None or seen.is_flat or seen.both_signs or not constraint.sum_to_one or len(seen.names) < 2:
+    if seen.both_signs or not constraint.sum_to_one or len(seen.names) < 2:
         return
-    if seen.is_shifted or seen.lacking > MANY_OUTSIDE:  # whose sum says nothing of brightness
-        return
+    if seen.free is None or seen.is_flat or seen.is_shifted or seen.lacking > MANY_OUTSIDE:
+        return  # whose sum says nothing of brightness
     level, sums = seen.free.level, seen.free.sums
+    lit = 1.0 - abundances_of(seen.summary, seen.names)[-1]["share_above_1_percent"] if constraint.has_shade else 0.0
+    if level is None and lit > MANY_LIT and sums is not None and sums[1] > BRIGHTER:
+        yield (
+            f"shade is 0 in {in_percent(lit)} of the pixels, of which some are brighter than the spectra, so that "
+            "fractions are biased: use nnls"
+        )
     if level is not None and (level > 1 or not constraint.has_shade):
         word = "darker" if level < 1 else "brighter"
         advice = "use nnls" if constraint.has_shade else f"{STILL_ONE}, or pcls" if level < 1 else STILL_ONE
