@@ -13,8 +13,8 @@ ROOMS = {
     "solvers": 4682,
     "io": 5378,
     "endmembers": 3500,
-    "runs and outputs": 3398,
-    "commands and cli": 4246,
+    "runs and outputs": 3399,
+    "commands and cli": 4248,
     "arrays": 1602,
     "library": 1428,
     "compiled": 1076,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 196,
     "core": 1081,
 }
-TESTS = 29_777
+TESTS = 29_780
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

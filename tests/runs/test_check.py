@@ -106,6 +106,11 @@ def test_what_is_found_is_what_a_run_meets(tmp_path, what):
         refused(unmix.UnmixError, said, unmix.run, path, endmembers=csv, device="cpu", **options)
 
 
+def test_models_are_not_checked(tmp_path):
+    with pytest.raises(unmix.MethodError, match="are chosen by `unmix mesma`"):
+        unmix.check(scene_of(tmp_path), write_csv(tmp_path / "e.csv", E, WAVES), method="mesma")
+
+
 def test_a_library_that_does_not_reach(tmp_path):
     path, csv = scene_of(tmp_path), write_csv(tmp_path / "e.csv", E, WAVES - 200)
     found = unmix.check(path, csv)

@@ -86,6 +86,8 @@ def check(
         Where the cube cannot be opened, or options do not fit it.
     """
     method_spec, solver_spec = choose(WITHOUT_METHOD if method is None else method, solver)
+    if method_spec.is_by_models:
+        raise MethodError(f"`method` {method}: models are chosen by `unmix mesma`; check with pcls or nnls")
     of_library = {
         "select": select,
         "complete": complete,

@@ -289,7 +289,8 @@ def say_brightness(seen: Seen) -> Iterator[str]:
     if seen.free is None or seen.is_flat or seen.is_shifted or seen.lacking > MANY_OUTSIDE:
         return  # whose sum says nothing of brightness
     level, sums = seen.free.level, seen.free.sums
-    lit = 1.0 - abundances_of(seen.summary, seen.names)[-1]["share_above_1_percent"] if constraint.has_shade else 0.0
+    uses = abundances_of(seen.summary, seen.names) if constraint.has_shade else []
+    lit = 1.0 - uses[-1]["share_above_1_percent"] if uses else 0.0
     if level is None and lit > MANY_LIT and sums is not None and sums[1] > BRIGHTER:
         yield (
             f"shade is 0 in {in_percent(lit)} of the pixels, of which some are brighter than the spectra, so that "
