@@ -61,8 +61,7 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
         )
     if not np.all(np.isfinite(lengths)):
         return f"{cube.path}: its values are too large for float64; divide them with `scale`"
-    ratio = ratio_of_sizes(lengths, endmembers.matrix)
-    if ratio is None:
+    if (ratio := ratio_of_sizes(lengths, endmembers.matrix)) is None:
         return None
     size, largest = sizes_of(lengths, endmembers.matrix)
     if not np.isfinite(largest):
@@ -88,7 +87,7 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
     # Saturated bands decide lengths, but no medians of bands.
     middles = np.percentile(np.median(np.abs(Y), axis=1), 98), np.median(np.abs(E), axis=0).max()
     advised = middles[0] / middles[1] if min(middles) > 0 else ratio
-    means = np.stack([part.mean(axis=0) for part in np.array_split(Y, max(1, min(MEANS, len(Y))))])
+    means = np.stack([part.mean(axis=0) for part in np.array_split(Y, min(MEANS, len(Y)))])
     keeps, misfit = f"`scale` {1 / gain:g} keeps them", 0.0 if found else misfit_of_any(means, E)
     own = preset_of(cube.path.name, cube.format)
     if (one := odd_one(endmembers)) is not None:

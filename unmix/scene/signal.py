@@ -67,6 +67,11 @@ def noisy_bands(scene: Scene, pixels: int, mean: np.ndarray, covariance: np.ndar
     return Noisy(index[found].tolist(), bool(without.any())) if found.any() else None
 
 
+def usual_deviation(values: np.ndarray) -> float:
+    """Return the standard deviation of values (n,) by their median distance from the median: no outlier decides it."""
+    return float(np.median(np.abs(values - np.median(values)))) / 0.6745  # that of normal numbers
+
+
 def moments_of(Y: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
     """Return the number of some pixels (n, L), their mean and their covariance."""
     if len(Y) < 2:
@@ -85,6 +90,5 @@ def warn_of_bands(scene: Scene, pixels: int, mean: np.ndarray, covariance: np.nd
             f"{scene.cube.path}: {counted(len(constant), 'band')} in use with one value: "
             f"{in_ranges(constant)}; `bands` auto leaves such bands out"
         )
-    found = noisy_bands(scene, pixels, mean, covariance)
-    if found is not None and found.is_without_signal:
+    if (found := noisy_bands(scene, pixels, mean, covariance)) is not None and found.is_without_signal:
         log.warning(f"{scene.cube.path}: {found.said(scene)}")

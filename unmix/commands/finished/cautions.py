@@ -10,6 +10,7 @@ import numpy as np
 from ...io import counted
 from ...library import OF_LIGHT
 from ...runs.files.finished import stem_of_outputs
+from ...scene.signal import usual_deviation
 from .array_maps import in_other_order
 from .sides import Side
 
@@ -21,8 +22,6 @@ OTHER_ORDER = 0.8
 MOST_SHARED, MOST_SAID, LEAST_SAID = 0.8, 4, 0.001
 # A median difference below this part of the noise of a tile is not looked at; tiles wanted, and the longest side of one.
 OF_NOISE, TILES, LARGEST_TILE = 0.25, 256, 8
-# The median distance of normal numbers from their median, in deviations.
-MIDDLE = 0.6745
 # How far from 1 the sum of shares may be, in the mean.
 ONE = 0.02
 # Degrees up to which two spectra are the same but for rounding.
@@ -99,8 +98,7 @@ def shift_all_over(row: dict[str, Any], D: np.ndarray) -> float:
     if not len(d):
         return 0.0
     by, noise = float(np.median(d)), (row.get("variance") or 0.0) / (high * wide)
-    spread = float(np.median(np.abs(d - by))) / MIDDLE
-    apart = max(spread**2 + by**2 - noise, by**2) ** 0.5
+    apart = max(usual_deviation(d) ** 2 + by**2 - noise, by**2) ** 0.5
     return by if abs(by) > max(MOST_SHARED * apart, OF_NOISE * noise**0.5, LEAST_SAID) else 0.0
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...scene.signal import usual_deviation
 from .blocks import both_of
 from .sides import Side
 
@@ -17,8 +18,8 @@ LEAST_GAIN = 0.9
 STEPS = 6
 # Condition above which edges run in one direction alone.
 WORST_CONDITION = 1e4
-# Deviations of differences beyond which a pixel changed; the median size of a normal number.
-MOST_DEVIATIONS, MIDDLE = 3.0, 0.6745
+# Deviations of differences beyond which a pixel changed.
+MOST_DEVIATIONS = 3.0
 
 
 def shift_of(a: np.ndarray, b: np.ndarray) -> tuple[float, float] | None:
@@ -49,7 +50,7 @@ def shift_from(whole: tuple[int, int], a: np.ndarray, b: np.ndarray) -> tuple[fl
         off = (a - moved)[inner].ravel()
         off -= np.median(off)
         # Leave out changes on the ground: most of them are beyond the noise.
-        same = np.abs(off) <= MOST_DEVIATIONS * np.median(np.abs(off)) / MIDDLE
+        same = np.abs(off) <= MOST_DEVIATIONS * usual_deviation(off)
         slopes, off = slopes[:, same], off[same]
         matrix = slopes @ slopes.T
         if not 0 < np.linalg.cond(matrix) < WORST_CONDITION:

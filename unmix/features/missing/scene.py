@@ -26,6 +26,7 @@ from ...io import Scene
 from ...library import Endmembers, load_for
 from ...problem import Step, applied
 from ...runs.look import Look, Sample
+from ...scene.signal import usual_deviation
 from ...summary import POOR
 from ..runs import Part
 from .record import LEAST_OF_PATCH, MOST_RATIO_OF_EQUAL, Missing, MissingCandidate, largest_group, mostly_within
@@ -201,8 +202,7 @@ def what_is_missing(
 def has_mean(look: Look, direction: np.ndarray) -> bool:
     """Return whether residuals have a mean along a direction (L,), over all pixels, that noise does not make."""
     along = look.left @ direction / np.maximum(look.noise, 1e-30)
-    deviation = float(np.median(np.abs(along - np.median(along)))) / 0.6745  # of a normal number
-    return bool(along.mean() > LEAST_MEAN * deviation * np.sqrt(len(direction) / len(along)))
+    return bool(along.mean() > LEAST_MEAN * usual_deviation(along) * np.sqrt(len(direction) / len(along)))
 
 
 class Lacks(Part):
