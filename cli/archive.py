@@ -8,7 +8,7 @@ import re
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -29,15 +29,6 @@ cubes = click.argument("cubes", nargs=-1, metavar="CUBE...", type=options.Input(
 list_of_cubes = partial(options.value, "--list listed", type=options.Input(allow_dash=True), metavar="FILE")
 # Documents that are read at a time, to learn the names of their scenes: a server answers each after a while.
 AT_ONCE = 8
-# Options that choose items of a catalogue, kept in click's context under these names.
-CHOICES = ("dates", "clouds")
-
-
-def keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    """Keep a choice of items for `read_list`."""
-    context.meta[f"unmix.{parameter.name}"] = value
-
-
 scenes = options.combine(
     cubes,
     list_of_cubes(
@@ -45,21 +36,6 @@ scenes = options.combine(
         "of several cubes spectral libraries and maps of unmix that hold no spectra, are left out. An empty list is no "
         "error. FILE "
         "may be a STAC catalogue, collection or search."
-    ),
-    options.value(
-        "--dates",
-        "Of a STAC list only items of these dates: 2023-07-01/2023-08-31, or 2023-07/2023-08.",
-        metavar="FIRST/LAST",
-        expose_value=False,
-        callback=keep,
-    ),
-    options.value(
-        "--clouds",
-        "Of a STAC list only items with at most P % of cloud (eo:cloud_cover).",
-        type=float,
-        metavar="P",
-        expose_value=False,
-        callback=keep,
     ),
     options.value(
         "--shard",
@@ -124,14 +100,7 @@ def chosen_scenes(
     """Return the cubes of the command line and the list, each once, or the shard's share of them."""
     # An empty list is no error: the search that made it found nothing to do.
     show_recorded(click.get_current_context())
-    choices = {
-        f"--{name}": found
-        for name in CHOICES
-        if (found := click.get_current_context().meta.get(f"unmix.{name}")) is not None
-    }
-    named = (*cubes, *read_list(listed, choices)) if listed is not None else cubes
-    if listed is None and choices:
-        raise click.UsageError(f"{', '.join(choices)}: of a --list of STAC items only")
+    named = (*cubes, *read_list(listed)) if listed is not None else cubes
     if listed is None and not named:
         raise click.UsageError("give at least one CUBE, or a --list of cubes")
     shard_number, shards = (1, 1) if shard is None else parse_shard(shard)
@@ -262,7 +231,7 @@ def is_output(path: Path) -> bool:
     return any(map(exists, itertools.chain.from_iterable(files)))
 
 
-def read_list(path: Path, choices: Mapping[str, Any]) -> list[Path]:
+def read_list(path: Path) -> list[Path]:
     """Read cubes' names from a file or stdin, separated by NUL if any, else by lines; or a catalogue's items."""
     if str(path) == "-" and sys.stdin is None:
         raise click.UsageError("--list -: stdin is closed")
@@ -278,12 +247,10 @@ def read_list(path: Path, choices: Mapping[str, Any]) -> list[Path]:
 
         if str(path) == "-":
             raise click.UsageError("--list -: is JSON, which items are named in; save it in a file")
-        listed = of_documents("listed", path, raw, *(choices.get(f"--{name}") for name in CHOICES))
+        listed = of_documents("listed", path, raw)
         if listed is None:
             raise click.UsageError(f"--list {path}: is JSON, but no list of scenes; write a name in each line")
         return [located(name) for name in listed]
-    if choices:
-        raise click.UsageError(f"{', '.join(choices)}: --list {path} is no STAC catalogue, collection or search")
     names = raw.split(b"\0") if b"\0" in raw else raw.splitlines()
     texts = dict.fromkeys(os.fsdecode(name) for name in names if name.strip())  # each is looked at on the disk
     return [located(text.strip() if is_remote(text) else text) for text in texts]

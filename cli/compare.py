@@ -155,11 +155,12 @@ def rows_of_maps(table: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
 def changes_in(found: dict[str, Any], threshold: float | None) -> Iterator[str]:
     """Yield of each pair how much of the ground differs by more than a threshold."""
     for pair in found["pairs"] if threshold is not None else ():
+        of_noise = "" if pair.get("within") is None else ", and by more than noise (1.96 sigma)"
         parts = [
             f"{pair[word]} pixels{'' if (area := pair[f'{word}_hectares']) is None else f' ({area:.4g} ha)'} {how}"
             for word, how in (("below", "lower"), ("above", "higher"))
         ]
-        yield f"{pair['a']}: in A {', '.join(parts)} than in B by more than {threshold:g}"
+        yield f"{pair['a']}: in A {', '.join(parts)} than in B by more than {threshold:g}{of_noise}"
 
 
 def lines_of(found: dict[str, Any]) -> Iterator[str]:

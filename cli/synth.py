@@ -33,7 +33,7 @@ TYPES = ("uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
     default="40",
     metavar="DB",
 )
-@options.flag("--pure", "Put a pure pixel of each endmember into the scene.")
+@options.flag("--pure", "Make sure that each endmember has a pure pixel, as without it most have.")
 @options.value("--dtype", "Data type.", type=TYPES, default="int16")
 @options.value("--interleave", "Interleave.", type=("bip", "bil", "bsq"), default="bil")
 @options.value("--byte-order", "Byte order.", type=("little", "big"), default="little")
@@ -57,7 +57,8 @@ def command(
 ) -> None:
     """Make a scene OUT.img with header OUT.hdr, and its truth, OUT_truth_abundance and OUT_truth_endmembers.
 
-    Spectra are smooth continua with absorption features; abundances are patchy and sparse, mostly 2 to 5 in a pixel.
+    Spectra are smooth continua with absorption features; abundances are patchy and sparse: a quarter to three fifths of the pixels are
+    pure, most others hold 2 to 5.
 
     --like emit: a granule OUT.nc of soil, green and dry vegetation, with lookup table and a cloud, OUT_uncertainty.nc,
     OUT_mask.nc, a library of 24 spectra OUT_library.csv, and OUT_truth_fraction. Takes --lines, --samples and --seed.

@@ -135,7 +135,7 @@ def stop(_: Any) -> None:
 def readers(stem: Path, out: Path, run: Callable[..., Any]) -> dict[str, Callable[[], Any]]:
     """Return what reads records, by name; ``run`` makes the run of this record again."""
     from unmix_cli import status
-    from unmix_cli.config import read
+    from unmix_cli.config_file import read
 
     import unmix
     from unmix.commands.verify import verify

@@ -83,7 +83,7 @@ def test_a_record_sets_what_a_run_records_and_nothing_else(tmp_path, scene):
 
     Each other option of `unmix run` in each spelling, and TOML in a file with a record's name.
     """
-    from unmix_cli.config import RECORDED
+    from unmix_cli.config_file import RECORDED
     from unmix_cli.main import cli as commands
 
     context = click.Context(commands)
@@ -383,7 +383,7 @@ def test_words_are_completed(words, expected, monkeypatch):
 
 def test_files_of_numbers_and_records_may_begin_with_a_mark(tmp_path):
     """A byte order mark, as Windows' editors write: the first number counted as a heading, and a record as no JSON."""
-    from unmix_cli.config import read
+    from unmix_cli.config_file import read
 
     from unmix.maps.derived.noise import read_numbers
 

@@ -179,7 +179,7 @@ def test_long_lists_are_read_in_linear_time(tmp_path):
             return str.__hash__(self)
 
     (tmp_path / "list").write_text("a.hdr\nb.hdr\na.hdr\n" * 100)
-    assert read_list(tmp_path / "list", {}) == [Path("a.hdr"), Path("b.hdr")]
+    assert read_list(tmp_path / "list") == [Path("a.hdr"), Path("b.hdr")]
     names = tuple(map(Name, range(200)))
     assert leave_out(names, lambda name: int(name) % 2, "other", "others") == names[::2]
     assert Name.looked_up <= 3 * len(names)

@@ -283,6 +283,28 @@ def test_a_file_beside_a_library_is_not_the_library(tmp_path):
     refused(unmix.LibraryError, "header of another file", load, tmp_path / "x.png")
 
 
+@pytest.mark.parametrize(
+    ("unit", "low", "high"), [("cm-1", 90, 4000), ("nm", 380, 2500), ("um", 0.2, 60), ("nm", 20, 90)]
+)
+def test_a_table_that_was_written_is_read_with_the_same_axis(tmp_path, unit, low, high):
+    """Also where its numbers in nm look like another unit's."""
+    random = np.random.default_rng(1)
+    for k in range(10):
+        axis = np.sort(random.uniform(low, high, int(random.integers(3, 40))))
+        rows = "".join(f"{x!r},{x / high!r},0.5\n" for x in axis.tolist())
+        (tmp_path / f"{k}.csv").write_text(f"wavelength ({unit}),a,b\n{rows}")
+        first = load(tmp_path / f"{k}.csv")
+        (tmp_path / "again.csv").write_text(first.as_csv())
+        again = load(tmp_path / "again.csv")
+        np.testing.assert_allclose(again.wavelengths, first.wavelengths, rtol=1e-12)
+        np.testing.assert_array_equal(again.matrix, first.matrix)
+
+
+def test_each_spectrum_of_columns_is_a_class_of_its_name(tmp_path):
+    (tmp_path / "e.csv").write_text("wavelength (nm),a,b\n400,0.1,0.2\n500,0.2,0.3\n600,0.3,0.3\n")
+    assert unmix.load_library(tmp_path / "e.csv", classes="name").classes == ("a", "b")
+
+
 def test_libraries_of_matlab(tmp_path):
     names = np.array(
         [[ord(c) for c in word.ljust(9)] for word in ("Wavelength"[:9], "Res", "Channel", "quartz", "mica")]

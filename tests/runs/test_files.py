@@ -293,6 +293,17 @@ def test_a_large_file_is_known_by_blocks_over_all_of_it(tmp_path):
     assert identity_of(open_cube(path)) != before
 
 
+def test_a_correction_beside_the_blocks_is_named_by_its_time(tmp_path, caplog):
+    random = np.random.default_rng(0)
+    E = random.uniform(0.1, 0.9, (20, 3))
+    path = write_cube(tmp_path / "s.hdr", (random.dirichlet(np.ones(3), (200, 100)) @ E.T).astype(np.float32))
+    how = {"endmembers": write_csv(tmp_path / "e.csv", E), "method": "fcls", "device": "cpu", "out_dir": tmp_path / "o"}
+    unmix.run(path, **how)
+    os.utime(path.with_suffix(".img"), (2e9, 2e9))
+    assert unmix.run(path, skip_existing=True, **how)["skipped"]
+    assert "was written after its run began" in caplog.text
+
+
 def masked(here):
     """How a run with a library and a mask is done, in a few blocks."""
     words = {"endmembers": here / "lib.csv", "mask": str(here / "m.hdr"), "device": "cpu", "memory": "60K"}

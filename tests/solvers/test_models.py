@@ -475,3 +475,15 @@ def test_a_library_may_be_a_list():
     assert unmix.mesma([[0.3, 0.35, 0.15]], E, ["soil", "soil", "tree"]).abundances.shape == (1, 3)
     for wrong in (E[0], 3.0):
         refused(unmix.LibraryError, None, unmix.mesma, [[0.3, 0.35, 0.15]], wrong, ["soil", "soil", "tree"])
+
+
+def test_pixels_brighter_than_the_library_are_named(tmp_path, caplog):
+    random = np.random.default_rng(4)
+    E = 0.2 + 0.3 * np.abs(np.sin(np.linspace(0, 9, 40)[:, None] * np.arange(1, 5)))
+    Y = random.dirichlet(np.ones(4), (30, 30)) @ E.T + random.normal(0, 0.002, (30, 30, 40))
+    library = write_csv(tmp_path / "e.csv", E, classes=["a", "a", "b", "c"])
+    for name, light, words in (("even", 1.0, ""), ("bright", 1.5, "pixels are brighter than the library")):
+        caplog.clear()
+        path = write_cube(tmp_path / f"{name}.hdr", light * Y)
+        report = unmix.run(path, endmembers=library, method="mesma", device="cpu", out_dir=tmp_path)
+        assert words in caplog.text and ("brighter" in str(report["warnings"])) == bool(words)

@@ -71,10 +71,9 @@ class Feature(NamedTuple):
         Runs that `unmix.commands.warm` makes, by the word that asks for each: ``(scene, library, device)`` to a report.
     documents : str
         Its file that reads documents in JSON: ``opened(document, part, open)`` returns the `unmix.io.cube.Cube` that
-        one names, where ``part`` follows its name after ``#`` and ``open(path)`` opens a file; ``listed(path, content,
-        dates, clouds)`` the names of the scenes in one, as bytes, that are of these dates and have no more cloud;
-        ``about(document, part)`` the ``stem`` and fields of one whose files may be missing; all None where it is of
-        another kind.
+        one names, where ``part`` follows its name after ``#`` and ``open(path)`` opens a file; ``listed(path, content)`` the
+        names of the scenes in one, as bytes; ``about(document, part)`` the ``stem`` and fields of one whose files may
+        be missing; all None where it is of another kind.
     attach : callable, optional
         Called when `unmix` is imported, and at the first use of a public name.
     is_in_runs : bool

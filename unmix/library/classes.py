@@ -32,7 +32,10 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
     """Return the parts of a library with classes from ``COLUMN`` of itself, a CSV file, or ``FILE:COLUMN``."""
     file, column = table_of_classes(classes)
     table = located(file) if file else path
+    is_name = not file and column.strip().lower() == "name"
     if not file and not is_table(path):
+        if is_name:
+            return each_alone(parts)
         raise LibraryError(
             f"{path}: has no columns, so {column} is none of them; `classes` FILE:COLUMN names that of a table"
         )
@@ -43,6 +46,8 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
     heading = rows[0] if rows else []
     column = column or column_of_classes(heading, rows[1:], [name for part in parts for name in part.names])
     place = next((i for i, cell in enumerate(heading) if cell.lower() == column.strip().lower()), None)
+    if place is None and is_name:
+        return each_alone(parts)
     if place is None:
         known = ", ".join(cell for cell in heading if cell and not cell[0].isdigit())[:200]
         fault = (
@@ -69,6 +74,11 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
         raise LibraryError(f"{table}: {len(kinds)} classes for {len(names)} spectra")
     remaining = iter(kinds)
     return [replace(part, classes=tuple(next(remaining) for _ in part.names)) for part in parts]
+
+
+def each_alone(parts: Sequence[Endmembers]) -> list[Endmembers]:
+    """Return the parts of a library with a class for each spectrum, of its name."""
+    return [replace(part, classes=part.names) for part in parts]
 
 
 def table_of_classes(classes: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import LibraryError
-from ..io.formats.header import axis_fields, clean, format_header
+from ..io.formats.header import axis_fields, clean, fault_of_unit, format_header, guessed
 from ..io.opening import write_new
 
 log = logging.getLogger("unmix")
@@ -214,6 +214,8 @@ class Endmembers:
         """
         waves, text = self.wavelengths, io.StringIO(newline="")
         axis = [repr(float(w)) for w in waves] if waves is not None else [str(b + 1) for b in range(len(self.matrix))]
+        if waves is not None and (fault_of_unit(waves, "") or guessed(waves) != "nm"):
+            axis = [f"{word}nm" for word in axis]  # a reader would take the numbers for another unit
         columns: dict[str, Sequence[Any] | None] = {"class": self.classes, "color": self.colors, "scene": self.scenes}
         for k, title in enumerate(("line", "sample")):
             columns[title] = self.pixels and [pixel[k] for pixel in self.pixels]
@@ -270,11 +272,15 @@ def make(
             f"{path}: names in headers hold no commas, braces or control characters: '{changed[0]}' is written "
             f"'{clean(changed[0])}'" + (f", and {len(changed) - 1} more likewise" if len(changed) > 1 else "")
         )
+    once = each_once(names)
+    numbered = [name for name, given in zip(once, names) if name != (clean(given) or "endmember")]
+    if numbered:
+        log.info(f"{path}: names repeat: {len(numbered)} have a number now, such as '{numbered[0]}'")
     kinds = None if classes is None else tuple(clean(name) or "none" for name in classes)
     of = None if scenes is None else tuple(map(clean, scenes))
     tints = colours_in_words(colors, path)
     return Endmembers(
-        each_once(names), np.ascontiguousarray(matrix), waves, pixels, path.name, kinds, fwhm, scenes=of, colors=tints
+        once, np.ascontiguousarray(matrix), waves, pixels, path.name, kinds, fwhm, scenes=of, colors=tints
     )
 
 

@@ -56,7 +56,8 @@ def header_of_map(scene: Cube, description: str, kind: str, bands: int, fields: 
 def refuse_masked(scene: Cube, known: int) -> None:
     """Raise `CubeError` where no pixel of a scene has values; ``known`` is how many have."""
     if not known:
-        raise CubeError(f"{scene.path}: all {scene.lines * scene.samples} pixels are masked as nodata")
+        pixels = f"all {scene.lines * scene.samples} pixels"
+        raise CubeError(f"{scene.path}: {pixels} are masked as nodata; `bands` auto leaves dead bands out")
 
 
 def table_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -188,7 +188,7 @@ class SceneRun:
         self.request = own | self.inputs.request() | self.regression.request()
         for part in self.parts.values():
             self.request |= part.request()
-        return CompletedRun(self.request, self.inputs.watch.identity)
+        return CompletedRun(self.request, self.inputs.watch.identity, input_of(self.cube)["modified"])
 
     def unmix(self, identity: dict[str, Any], resume: ResumeState | None) -> dict[str, Any]:
         """Find endmembers, plan, and solve from the first line or where an earlier run stopped; return the report."""
@@ -215,7 +215,8 @@ class SceneRun:
         # Its compression is a third of the time between the last block and the end.
         with ThreadPoolExecutor(1, "browse") as pool:
             browse = pool.submit(self.write_browse, problem, summary) if options.browse else None
-            tested = problem.constraint.may_cost_fit and suspects_sum(summary)
+            may_cost = problem.constraint.may_cost_fit or problem.method.is_by_models
+            tested = may_cost and suspects_sum(summary)
             look, both_signs = self.look(problem, summary)
         report = report_of(
             self.scene,

@@ -37,8 +37,9 @@ def cost_of_sum(Y: np.ndarray, E: np.ndarray) -> SumCost | None:
 def cost_in_scene(cube: Cube, problem: Problem) -> SumCost | None:
     """Return the cost of the sum to one on a sample of a scene; see `cost_of_sum`."""
     Y, _, _ = sampled_spectra(problem.scene(cube), MOST_PIXELS)
-    cost = cost_of_sum(Y, problem.endmembers.matrix)
-    if cost is None or not cost.hurts:
+    is_by_models = problem.method.is_by_models  # whose shade is not among the endmembers
+    cost = cost_of_sum(Y, np.pad(problem.endmembers.matrix, ((0, 0), (0, int(is_by_models)))))
+    if is_by_models or cost is None or not cost.hurts:
         return cost
     bands, endmembers = problem.plain
     scene = Scene(cube, bands, problem.nodata)

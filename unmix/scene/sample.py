@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..io import Cube, RemotePath, Scene, bytes_per_line, read_blocks
+from .signal import FAR_BELOW, dim_bands, moments_of, warn_of_bands
+from .signal import MOST_READ as MOST_LOOKED_AT
 from .undeclared import ConstantPixels
 
 # Pixels of a sample of the scene.
@@ -116,8 +118,9 @@ class Survey:
         Pixels in the sample; those with no value in any band; those with values in some bands only.
     missing, negative, bright : arrays, int64
         Numbers of the pixels not masked that have no value in the band, one below 0, or one above `BRIGHTEST`.
-    low, high : arrays, float64
-        Smallest and largest value, scaled.
+    low, high, rms : arrays, float64
+        Smallest and largest value, and the root of the mean square, scaled; of pixels that are not one value in all bands,
+        which is fill.
     fill : str or None
         A sentence about swapped bytes, fill values that no header declares, or saturated ones; see
         `unmix.scene.undeclared`.
@@ -134,6 +137,7 @@ class Survey:
     bright: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    rms: np.ndarray
     fill: str | None
     is_whole: bool
 
@@ -142,12 +146,13 @@ class Survey:
         unmasked = self.pixels - self.masked
         present = np.maximum(1, unmasked - self.missing)
         dead = (self.missing == unmasked) if unmasked else np.zeros(len(self.index), bool)
-        constant = ~dead & (self.low == self.high) & (unmasked > 1)
+        constant = ~dead & (self.low >= self.high) & (unmasked > 1)
+        dim = ~dead & ~constant & dim_bands(self.rms)
         bright = self.bright > present / 2
         # Whole numbers are counts, or reflectance that is not scaled yet.
         reflectance = bright.sum() <= 0.2 * len(self.index) and not self.is_whole
-        out_of_range = ~dead & ~constant & ((self.negative > present / 2) | (bright & reflectance))
-        masks = {"dead": dead, "constant": constant, "out of physical range": out_of_range}
+        out_of_range = ~dead & ~constant & ~dim & ((self.negative > present / 2) | (bright & reflectance))
+        masks = {"dead": dead, "constant": constant, FAR_BELOW: dim, "out of physical range": out_of_range}
         return {fault: self.index[mask].tolist() for fault, mask in masks.items()}
 
 
@@ -156,22 +161,27 @@ def survey(scene: Scene) -> Survey:
     scene = scene.unchanged()
     L = len(scene.bands.index)
     counts = np.zeros((3, L), np.int64)
-    low, high = np.full(L, np.inf), np.full(L, -np.inf)
+    low, high, squares, present = np.full(L, np.inf), np.full(L, -np.inf), np.zeros(L), np.zeros(L)
     pixels, masked, partly, is_whole = 0, 0, 0, True
     constants = ConstantPixels(scene)
     for part in sampled(scene.cube):
-        constants.add(part)
+        is_fill = constants.add(part)
         Y, absent = scene.spectra(part), scene.missing(part, each=True)
         masked_here = absent.all(axis=1)
         pixels, masked = pixels + len(Y), masked + int(masked_here.sum())
         partly += int((absent.any(axis=1) & ~masked_here).sum())
-        Y, absent = Y[~masked_here], absent[~masked_here]
+        Y, absent, is_fill = Y[~masked_here], absent[~masked_here], is_fill[~masked_here]
         counts += np.stack([absent, ~absent & (Y < 0), ~absent & (Y > BRIGHTEST)]).sum(axis=1)
         is_whole = is_whole and bool((absent | (np.floor(Y) == Y)).all())
+        absent |= is_fill[:, None]
         low = np.minimum(low, np.where(absent, np.inf, Y).min(axis=0, initial=np.inf))
         high = np.maximum(high, np.where(absent, -np.inf, Y).max(axis=0, initial=-np.inf))
-    fill = next(iter(constants.said().values()), None)
-    return Survey(scene.bands.index, pixels, masked, partly, counts[0], counts[1], counts[2], low, high, fill, is_whole)
+        with np.errstate(over="ignore"):
+            squares += np.square(np.where(absent, 0.0, Y)).sum(axis=0)
+        present += (~absent).sum(axis=0)
+    fill, rms = next(iter(constants.said().values()), None), np.sqrt(squares / np.maximum(1, present))
+    missing, negative, above = counts
+    return Survey(scene.bands.index, pixels, masked, partly, missing, negative, above, low, high, rms, fill, is_whole)
 
 
 def lengths_of(scene: Scene, most: int, constants: ConstantPixels | None = None) -> np.ndarray:
@@ -193,6 +203,13 @@ def warn_of_fill(scene: Scene) -> None:
     for part in sampled(scene.unchanged().cube, SCALE_PIXELS):
         constants.add(part)
     constants.warn()
+
+
+def warn_of_sample(scene: Scene) -> None:
+    """Warn of fill values that no header declares, and of bands in use without a signal, from a sample."""
+    warn_of_fill(scene)
+    Y = sampled_spectra(scene, MOST_LOOKED_AT)[0]
+    warn_of_bands(scene, *moments_of(Y[np.ptp(Y, axis=1) > 0]))  # one value in all bands is fill
 
 
 def spaced(Y: np.ndarray, most: int) -> np.ndarray:

@@ -30,8 +30,8 @@ NEAR_A_PRESET = 10.0
 MEANS = 8
 # Units of reflectance beside shares: per cent, and the ten thousandths of products.
 UNITS = 100.0, 10_000.0
-# The power of ten that stands for the largest numbers of 16 bits, by which some divide.
-LIKE_16_BITS = 100_000.0
+# How many times as large pixels are where some divide by the largest numbers of 16 bits, though scenes are darker.
+LIKE_16_BITS = 15_000.0, 300_000.0
 
 
 def sizes_of(lengths: np.ndarray, E: np.ndarray) -> tuple[float, float]:
@@ -88,7 +88,10 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
     middles = np.percentile(np.median(np.abs(Y), axis=1), 98), np.median(np.abs(E), axis=0).max()
     advised = middles[0] / middles[1] if min(middles) > 0 else ratio
     means = np.stack([part.mean(axis=0) for part in np.array_split(Y, min(MEANS, len(Y)))])
-    keeps, misfit = f"`scale` {1 / gain:g} keeps them", 0.0 if found else misfit_of_any(means, E)
+    keeps, misfit = (
+        f"`scale` {1 / gain:g} keeps them",
+        0.0 if found or isinstance(cube, Changed) else misfit_of_any(means, E),
+    )
     own = preset_of(cube.path.name, cube.format)
     if (one := odd_one(endmembers)) is not None:
         brings = f"{one}: bring all spectra to one unit"
@@ -145,7 +148,7 @@ def said_of_scales(ratio: float, given: tuple[float, float], size: float, larges
     gain, divisor = given  # of the scene, and of the library
     power = 10.0 ** np.round(np.log10(ratio))
     of_scene, of_library = (
-        f"`scale` {power / gain:g}" + ", or 32768 or 65535" * bool(power / gain == LIKE_16_BITS),
+        f"`scale` {power / gain:g}" + ", or 32768 or 65535" * bool(LIKE_16_BITS[0] < ratio / gain < LIKE_16_BITS[1]),
         f"`library_scale` {divisor / power:g}",
     )
     is_reflectance = [length / np.sqrt(bands) <= BRIGHTEST for length in (size, largest)]

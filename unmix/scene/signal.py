@@ -18,6 +18,9 @@ BEYOND_COUNTS = 1.5
 MOST_READ = 2048
 # The largest deviation, beside the mean, that is rounding of one value.
 MOST_ROUNDING = 1e-13
+# A band below this part of the bands on both sides of it, of so many on each side by their medians, is dead: what it
+# holds is noise of its reading.
+DIM, BESIDE, FAR_BELOW = 0.05, 5, "far below the bands on both sides"
 # The part of such bands within the windows of water vapour from which on these are advised.
 MOSTLY = 0.8
 
@@ -81,14 +84,24 @@ def moments_of(Y: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
         return len(Y), Y.mean(axis=0), np.atleast_2d(np.cov(Y - Y[0], rowvar=False, bias=True))
 
 
+def dim_bands(rms: np.ndarray) -> np.ndarray:
+    """Return which bands lie far below the bands on both sides, bool (L,), by the root mean squares of all (L,)."""
+    dim = np.zeros(len(rms), bool)
+    for b in range(1, len(rms) - 1 if len(rms) > FEWEST_BANDS else 0):
+        sides = rms[max(0, b - BESIDE) : b], rms[b + 1 : b + 1 + BESIDE]
+        dim[b] = rms[b] < DIM * min(map(np.median, sides))
+    return dim
+
+
 def warn_of_bands(scene: Scene, pixels: int, mean: np.ndarray, covariance: np.ndarray) -> None:
     """Warn of bands in use without a signal: they decide angles, depths and extracted spectra."""
-    if constant := scene.bands.index[
-        np.sqrt(np.maximum(np.diag(covariance), 0.0)) <= MOST_ROUNDING * np.abs(mean)
-    ].tolist():
-        log.warning(
-            f"{scene.cube.path}: {counted(len(constant), 'band')} in use with one value: "
-            f"{in_ranges(constant)}; `bands` auto leaves such bands out"
-        )
-    if (found := noisy_bands(scene, pixels, mean, covariance)) is not None and found.is_without_signal:
-        log.warning(f"{scene.cube.path}: {found.said(scene)}")
+    spread = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    constant = spread <= MOST_ROUNDING * np.abs(mean)
+    for what, found in (("with one value", constant), (FAR_BELOW, dim_bands(np.hypot(mean, spread)) & ~constant)):
+        if found.any():
+            log.warning(
+                f"{scene.cube.path}: {counted(int(found.sum()), 'band')} in use {what}: "
+                f"{in_ranges(scene.bands.index[found].tolist())}; `bands` auto leaves such bands out"
+            )
+    if (noisy := noisy_bands(scene, pixels, mean, covariance)) is not None and noisy.is_without_signal:
+        log.warning(f"{scene.cube.path}: {noisy.said(scene)}")

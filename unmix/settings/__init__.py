@@ -32,6 +32,8 @@ GONE = {
     "criterion stable": "is no more: `criterion` all shows the others",
     "like dc1": "is no more: tests/squares.py of the sources has it",
     "like dc2": "is no more: tests/squares.py of the sources has it",
+    "dates": "is no more: search for items of these dates, as with pystac-client, and save what it finds",
+    "clouds": "is no more: search for items with less `eo:cloud_cover`, as with pystac-client, and save what it finds",
     "unit": "is no more: a worker takes a scene at a time; cut a huge one by `lines`",
     "unmix bench": "is no more: run.json has the seconds of each stage",
     "unmix superpixels": "is no more: docs/recipes.md has it in lines of Python with scikit-image",

@@ -8,6 +8,7 @@ from conftest import write_csv, write_cube
 
 import unmix
 from unmix.features.images.match import match
+from unmix.scene.signal import dim_bands
 
 WAVES = np.linspace(420, 2450, 80)
 WET = ((WAVES > 1310) & (WAVES < 1490)) | ((WAVES > 1770) & (WAVES < 2050))
@@ -39,7 +40,21 @@ def constant(Y, _):
     return Y.astype(np.float32)
 
 
+def nearly_dead(Y, random):
+    """Leave the noise of reading in two bands."""
+    Y[..., 20:22] = random.normal(0, 0.002, (30, 40, 2))
+    return Y.astype(np.float32)
+
+
+def filled(Y, random):
+    """Also leave fill that no header declares in some pixels."""
+    Y = nearly_dead(Y, random)
+    Y[:4] = -50.0
+    return Y
+
+
 SAID = {
+    "nearly dead": (nearly_dead, "far below the bands on both sides: 21-22", "`bands` auto"),
     "water": (noisy(WET), "no other band explains", "`ignore_nm` water leaves them out"),
     "others": (
         noisy(np.isin(np.arange(80), [3, 40, 41])),
@@ -68,6 +83,33 @@ def test_bands_without_a_signal_are_named(tmp_path, caplog, kind):
         assert bool(words) == bool(said)
     found = [one for one in unmix.check(path)["findings"] if one["about"] == "bands" and one["severity"] == "warning"]
     assert len(found) == bool(words)
+
+
+def test_a_dead_band_decides_no_depth_and_fill_is_named(tmp_path, caplog):
+    path, _ = scene(tmp_path, filled)
+    with caplog.at_level(logging.WARNING):
+        unmix.features(path, feature=["x=800-1100"], bands="auto", nodata=-50, out_dir=tmp_path / "a")
+        assert not caplog.records
+        unmix.features(path, feature=["x=800-1100"], bands="auto", out_dir=tmp_path / "b")
+    assert "-50 in every band" in caplog.text
+    depth = np.fromfile(tmp_path / "a/s_features.img", "<f4").reshape(30, 2, 40)[4:, 0]
+    assert depth.min() >= 0 and depth.max() < 0.5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bands_that_are_dim_are_found_and_no_others(seed):
+    """One to three dead bands with noise among smooth spectra, some with a deep, wide absorption."""
+    random = np.random.default_rng(seed)
+    for _ in range(40):
+        L = int(random.integers(20, 300))
+        x = np.linspace(0, 1, L)
+        rms = 0.3 + 0.25 * np.sin(x * random.uniform(2, 9) + random.uniform(0, 6))
+        rms *= 1 - 0.99 * np.exp(-0.5 * ((x - random.uniform(0, 1)) / random.uniform(8 / L, 0.5)) ** 2)
+        assert not dim_bands(rms).any()
+        first, count = int(random.integers(3, L - 6)), int(random.integers(1, 4))
+        if rms[first - 3 : first + 6].min() > 0.1:
+            rms[first : first + count] = random.uniform(0, 0.002, count)
+            assert np.flatnonzero(dim_bands(rms)).tolist() == list(range(first, first + count))
 
 
 def test_counts_are_neither_out_of_range_nor_noisy(tmp_path):

@@ -122,7 +122,12 @@ def test_classes_a_page_and_plots_that_lie_outside(run, tmp_path, caplog):
     ("heading", "row", "options", "says"),
     [
         (["east", "north", "Oak"], [1, 2, 0.5], {}, "line and sample, x and y, easting and northing"),
-        (["line", "sample", "water"], [1, 2, 0.5], {}, "no column has the name of a map of .*: Oak, grass, soil$"),
+        (
+            ["line", "sample", "water"],
+            [1, 2, 0.5],
+            {},
+            "Oak, grass, soil; `by` class sums up each$",
+        ),
         (["line", "sample", "Oak soil"], [1, 2, 50], {}, "no column has the name of a map"),
         (["line", "sample", "Oak"], [1, "two", 0.5], {}, "row 2, sample: 'two' is not a number"),
         (["line", "sample", "Oak"], [99, 2, 0.5], {}, "no plot has values"),

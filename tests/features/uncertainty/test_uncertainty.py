@@ -29,7 +29,7 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.commands.verify import verify
-from unmix.features.uncertainty.deviations import Uncertainty
+from unmix.features.uncertainty.deviations import SupportScratch, Uncertainty, prepare_support
 from unmix.library import Endmembers
 from unmix.methods import METHODS, choose
 from unmix.problem import plan_problem
@@ -173,15 +173,17 @@ def test_the_part_that_a_support_leaves(setting, method):
     problem = plan_problem(Endmembers(names, spectra, None), *choose(method, None), warns=False)
     found = Uncertainty(replace(problem, noise=sigma), None)
     inside = np.arange(len(names)) < 4
-    shared = found.matrices(inside.tobytes())
+    scratch = SupportScratch.of(len(names), L, 4, 0, 1)
+    scratch.support[:4], scratch.inside[:4] = range(4), True
+    assert prepare_support(found.given, 4, np.empty((0, L)), scratch)
     F, rest = spectra[:, inside], spectra[:, ~inside]
     base = F[:, [0]] if method == "fcls" else 0.0
     Q = np.linalg.qr((F - base)[:, 1:] if method == "fcls" else F)[0]
     D = (rest - base) - Q @ (Q.T @ (rest - base))
     D -= Q @ (Q.T @ D)
     expected = np.sqrt(np.square(D * sigma[:, None]).sum(axis=0))
-    np.testing.assert_allclose(shared.scale, expected, rtol=1e-5)
-    np.testing.assert_allclose(shared.sigma[~inside], expected / np.square(D).sum(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(scratch.scale[~inside], expected, rtol=1e-5)
+    np.testing.assert_allclose(scratch.sigma[~inside], expected / np.square(D).sum(axis=0), rtol=1e-5)
 
 
 def test_nearly_equal_spectra_are_no_fault(setting):

@@ -288,7 +288,7 @@ def test_a_date_in_a_name_and_folders(tmp_path, monkeypatch):
     """A scene without a time has that of its name; unfinished runs of a folder are named, a folder without any is refused."""
     E = np.random.default_rng(3).uniform(0.1, 1.0, (8, 3))
     names = {"refl_20190703": "2019-07-03", "site_2021-06-20": "2021-06-20", "x_20191332": None, "a120190703": None}
-    names |= {"plain": None}
+    names |= {"plain": None, "HLS_T10SEG.2021185T1845": "2021-07-04", "PRS_20200427095812": "2020-04-27"}
     for name in names:
         write_cube(tmp_path / f"{name}.hdr", np.random.default_rng(4).dirichlet(np.ones(3), (4, 4)) @ E.T)
         how = {"endmembers": write_csv(tmp_path / "e.csv", E)}
@@ -301,7 +301,7 @@ def test_a_date_in_a_name_and_folders(tmp_path, monkeypatch):
     with pytest.raises(unmix.MethodError, match=r"`column` is the property with the names of `polygons`"):
         unmix.zonal(tmp_path / "out", column="parcel")
     out, _ = command("zonal", tmp_path / "out", "--wide")
-    assert len(out.splitlines()) == 6 and "2019-07-03" in out and "em 1" in out.splitlines()[0]
+    assert len(out.splitlines()) == 8 and "2019-07-03" in out and "em 1" in out.splitlines()[0]
     (tmp_path / "broken.hdr").write_text("ENVI\nsamples = 4\n")
     scenes = [tmp_path / "plain.hdr", tmp_path / "broken.hdr"]
     command("run", *scenes, "-e", tmp_path / "e.csv", "-o", tmp_path / "o2", "--failed", tmp_path / "f.csv", code=4)

@@ -48,6 +48,10 @@ def warn_of_maps(
                 f"{side.path}: {counted(len(alone), 'map')} without a partner: {rest[-1]:.2g} of it in the mean, which RMSE and "
                 "SRE leave out"
             )
+    for side, beside in ((one, other), (other, one)):
+        kinds = set(side.spectra.classes or ()) if side.spectra is not None else set()
+        if len(kinds & {*beside.names}) > 1:
+            log.warning(f"{beside.path}: its maps have the names of classes of {side.path}: `by` class compares these")
     sums = [sum(own) for own in means]
     off = [abs(total - 1.0) for total in sums]
     if not np.any(np.abs(rest) > ONE) and min(off) < ONE < 5 * ONE < max(off) < LARGEST_SHARE:
@@ -112,5 +116,5 @@ def warn_of_order(one: Side, other: Side, rmse: float, rmse_of: Callable[[Side, 
         if better < OTHER_ORDER * rmse:
             log.warning(
                 f"{side.path}: RMSE {rmse:.3g}, but {better:.3g} with lines and samples exchanged: save its pixels in "
-                "the other order (NumPy's is line by line, MATLAB's column by column)"
+                "the other order (NumPy's is line by line, MATLAB's column by column), or name it, `dataset` NAME:xyb"
             )

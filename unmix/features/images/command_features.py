@@ -27,7 +27,8 @@ def command(found: dict[str, Any]) -> Iterator[str]:
 
     The continuum of an absorption is the straight line between its shoulders, the centre the minimum of a parabola
     through the lowest band and its neighbours: right to some nm where it is deep and noise is small. -9999 where there
-    is no absorption to have a centre; noise has one, too: look at the depth.
+    is no absorption to have a centre; noise has one, too: look at the depth. Of two absorptions between the
+    shoulders the deeper counts: narrow them, or leave the other out (--ignore-nm).
     """
     for one in found["features"]:
         yield f"{one['name']:<16} {one['from']:8.1f} to {one['to']:.1f} nm"

@@ -16,9 +16,10 @@ from ...errors import CubeError, MethodError
 from ...io import NODATA, Cube, Scene
 from ...io.formats.header import geotransform
 from ...library import Endmembers, load_for
-from ...maps.plain_map import new_maps, put_lines, table_text
+from ...maps.plain_map import new_maps, put_lines, refuse_masked, table_text
 from ...outputs.names import inputs_of
 from ...scene import SCALE_PIXELS, ReadOptions, open_scene, said_of_scales, sampled_spectra, unit_of_library
+from ...scene.sample import warn_of_sample
 
 # Pixels of a target, in file order, that are kept at most: above a threshold that so many exceed it is no rare target.
 MOST_ABOVE = 100_000
@@ -169,6 +170,7 @@ def detect(
     library = load_for(endmembers, given, None, library_scale, select, False, across_gaps)
     unit = unit_of_library(given, library, (library_scale, reading.get("scale")))
     library = library if unit is None else replace(library, matrix=library.matrix / unit)
+    warn_of_sample(given)
     check_unit(given, library, reading.get("scale") is not None)
     with new_maps(scene, out_dir, format, overwrite, [IMAGE], [TABLE, PLACES], inputs_of(library=endmembers)) as out:
         mean, whiten = background(given, budget, workers)
@@ -242,6 +244,7 @@ def places_in(name: str, parts: list[Above], scene: Cube) -> list[dict[str, Any]
 def check_unit(given: Scene, library: Endmembers, meant: bool) -> None:
     """Raise `CubeError` where targets and the pixels most like them differ in size by more than `LARGEST_FACTOR`."""
     Y, _, _ = sampled_spectra(given, SCALE_PIXELS)
+    Y = Y[np.ptp(Y, axis=1) > 0]  # one value in all bands is fill
     lengths, sizes = (np.sqrt(np.square(some).sum(axis=axis)) for some, axis in ((Y, 1), (library.matrix, 0)))
     Y, lengths = Y[lengths > 0], lengths[lengths > 0]
     if not len(Y) or not (sizes > 0).all() or not (np.isfinite(lengths).all() and np.isfinite(sizes).all()):
@@ -270,6 +273,7 @@ def background(given: Any, budget: int, threads: int) -> tuple[np.ndarray, np.nd
     found = moments(given, budget, threads)
     variances, V = found.axes
     kept = variances > found.floor(LEAST_VARIANCE)
+    refuse_masked(given.cube, found.pixels)
     if found.pixels < 2 or not kept.any():
         raise CubeError(
             f"{given.cube.path}: its pixels do not differ, so that it has no background to detect anything against"

@@ -13,8 +13,8 @@ from ...errors import CubeError, MethodError
 from ...io import NODATA, by_pixel, missing, spectra
 from ...library.matching import without_continuum
 from ...maps.plain_map import new_maps, put_lines, refuse_masked
-from ...scene import ReadOptions, open_scene, sampled_spectra
-from ...scene.signal import MOST_READ, moments_of, warn_of_bands
+from ...scene import ReadOptions, open_scene
+from ...scene.sample import warn_of_sample
 
 IMAGE, CONTINUUM = "features", "continuum"
 # Absorptions that geologists and botanists look at: the wavelengths of their shoulders, nm (after Clark et al. 2003).
@@ -84,7 +84,7 @@ def features(
     waves = given.wavelengths
     if waves is None:
         raise CubeError(f"{scene.path}: has no wavelengths; name them with `wavelengths`")
-    warn_of_bands(given, *moments_of(sampled_spectra(given, MOST_READ)[0]))
+    warn_of_sample(given)
     chosen = chosen_features(feature, waves)
     if not chosen:
         raise CubeError(

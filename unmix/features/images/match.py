@@ -19,8 +19,8 @@ from ...maps.plain_map import NewMaps, new_maps, put_lines, refuse_masked, table
 from ...outputs.names import inputs_of
 from ...pages import MOST_CLASSES, fields_of_classes
 from ...pages.parts import percent
-from ...scene import ReadOptions, open_scene, sampled_spectra
-from ...scene.signal import MOST_READ, moments_of, warn_of_bands
+from ...scene import ReadOptions, open_scene
+from ...scene.sample import warn_of_sample
 from .match_page import POOR, Matched, match_page
 
 log = logging.getLogger("unmix")
@@ -92,7 +92,7 @@ def match(
         As in `unmix.mnf`; and where all pixels are masked.
     """
     given = open_scene(cube, ReadOptions(**reading))
-    warn_of_bands(given, *moments_of(sampled_spectra(given, MOST_READ)[0]))
+    warn_of_sample(given)
     scene, bands, nodata = given
     if max_distance is not None and not max_distance > 0:
         raise MethodError(f"`max_distance` {max_distance:g}: must be above 0")

@@ -136,7 +136,8 @@ def validate(
     pairs = [*bands.items()]
     unmatched = [name for c, name in enumerate(table.columns) if c not in bands]
     if not pairs:
-        raise InputError(f"{plots}: no column has the name of a map of {run}: {', '.join(side.names)}")
+        some = ", ".join(side.names)
+        raise InputError(f"{plots}: no column has the name of a map of {run}: {some}; `by` class sums up each")
     divisors = [scale or (100.0 if is_per_cent(name) else 1.0) for name in table.columns]
     lines, samples = pixels_of(table, side)
     inside = (lines >= 0) & (lines < side.cube.lines) & (samples >= 0) & (samples < side.cube.samples)

@@ -13,7 +13,6 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
@@ -38,7 +37,7 @@ from ...io import (
 )
 from ...io.remote.store import whole_object
 from ...scene import COMPANIONS, ENDINGS
-from .described import bands_described, describe, number_of, said_by_item, wavelength_of
+from .described import bands_described, describe, said_by_item, wavelength_of
 
 # Files that are opened or read at a time: a server answers each after a while.
 AT_ONCE = 8
@@ -186,19 +185,10 @@ def stem_of_item(item: Item, wanted: str, other: str) -> str:
     return "_".join(filter(None, (item.stem or other, re.sub(r"[^\w+-]+", "_", wanted))))
 
 
-def listed(path: Path, content: bytes, dates: str | None = None, clouds: float | None = None) -> list[str] | None:
-    """Return the names of a list's items of ``dates`` with at most ``clouds`` per cent of cloud; None for no STAC."""
+def listed(path: Path, content: bytes) -> list[str] | None:
+    """Return the names of a list's items, those that its collections and catalogues link, too; None for no STAC."""
     found = parsed(path, content)
-    if not is_stac(found):
-        return None
-    # Also the items that a collection or catalogue links, below it too; dates are FIRST/LAST, both included.
-    items = items_below(path, found, DEEPEST)
-    if dates is None and clouds is None:
-        return [*items]
-    reasons = [*files().map(partial(why_not, dates=dates_of(dates), clouds=clouds), items, items.values())]
-    counts = "".join(f", {reasons.count(reason)} {reason}" for reason in sorted(set(reasons) - {""}))
-    log.info(f"{path}: {reasons.count('')} of {len(items)} items are chosen{counts}")
-    return [name for name, reason in zip(items, reasons) if not reason]
+    return [*items_below(path, found, DEEPEST)] if is_stac(found) else None
 
 
 def items_below(path: Path, found: dict[str, Any], depth: int) -> dict[str, dict[str, Any] | None]:
@@ -225,33 +215,6 @@ def items_below(path: Path, found: dict[str, Any], depth: int) -> dict[str, dict
             raise CubeError(f"{path}: has collections within more than {DEEPEST} others; name one: {child}")
         items |= items_below(child, parsed(child, bytes_of(child)), depth - 1)
     return items
-
-
-def dates_of(text: str | None) -> tuple[str, str]:
-    """Return the first and the last date as text, empty for an open end; `MethodError` where they are no dates."""
-    first, slash, last = (text or "/").partition("/")
-    ends = [end.replace("..", "") for end in (first, last if slash else first)]
-    if not all(re.fullmatch(r"(\d{4}(-\d\d){0,2})?", end) for end in ends) or (text is not None and not any(ends)):
-        raise MethodError(f"`dates` {text}: write FIRST/LAST, such as 2023-07-01/2023-08-31 or 2023-07/2023-08")
-    return ends[0], ends[1]
-
-
-def why_not(name: str, item: dict[str, Any] | None, dates: tuple[str, str], clouds: float | None) -> str:
-    """Return why an item is not chosen; empty where it is, or cannot be read, which its run says."""
-    if item is None:
-        try:
-            item = parsed(located(name), bytes_of(located(name)))
-        except UnmixError:
-            return ""
-    own = item.get("properties")
-    own = own if isinstance(own, dict) else {}
-    time = str(own.get("datetime") or own.get("start_datetime") or "")
-    if any(dates) and not (time and dates[0] <= time and (not dates[1] or time[: len(dates[1])] <= dates[1])):
-        return "of other dates" if time else "without a date"
-    cover = number_of(own, "eo:cloud_cover")
-    if clouds is not None and not (cover is not None and cover <= clouds):
-        return "without a cloud cover" if cover is None else "with more cloud"
-    return ""
 
 
 @functools.lru_cache(2)

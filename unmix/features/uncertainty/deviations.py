@@ -6,11 +6,8 @@ others leave. So noise of covariance Σ gives them ``M Σ Mᵀ``. That assumes t
 ``validity`` says how well that holds: above 3 the deviations are right to some per cent.
 """
 
-import contextlib
-import functools
-import threading
-from dataclasses import dataclass, replace
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,116 +23,380 @@ VALIDITY = "validity"
 # Deviations above which an abundance is surely more than 0. Of pure pixels and mixtures of two and three of 3 to 20
 # spectra, random and alike, 67 % or more are within one deviation of the truth with 2, down to 35 % if all are kept.
 UNSURE = 2.0
-# Supports whose matrices are kept; fewer where each has rows of all bands.
-KEPT, KEPT_WITH_ROWS = 1024, 64
-# Pixels with one support, below which numpy's calls cost more than the arithmetic.
-FEW_PIXELS = 64
-# Squared residual of a spectrum, as a share of its square, below which differences of products have lost their digits.
-LITTLE = 1e-8
+# Squared residual of a spectrum, as a share of its square, below which differences of products have lost their digits;
+# and below which it depends on the support.
+LITTLE, DEPENDS = 1e-8, 1e-20
+# The part of a spectrum's length that others leave, below which it depends on them but for rounding.
+LEAST_LEFT = 1e-13
+
+
+class OfEndmembers(NamedTuple):
+    """The endmembers, and how their noise and sums are taken; the same for all pixels."""
+
+    rows: np.ndarray  # (p, L)
+    columns: np.ndarray  # (L, p), the same
+    products: np.ndarray  # (p, p), of the spectra
+    spreads: np.ndarray  # (p, p), of the spectra times the noise of bands
+    weights: np.ndarray  # (L,) the noise of bands, or 1
+    beside: np.ndarray  # (p + 1, 5) by the size of the support: see `Pooled.beside`; (0, 5) where noise is given
+    members: np.ndarray  # (classes + 1, p) the weight of each abundance in a sum, the last of which is the brightness
+    is_normalized: bool  # whether sums are divided by the brightness
+    is_held: bool  # whether the sum of abundances is held at one
+    is_bounded: bool  # whether abundances are not negative
+
+
+class SupportScratch(NamedTuple):
+    """Arrays for one thread, and of supports up to k spectra; see `deviations`."""
+
+    support: np.ndarray  # (p,) the numbers of its spectra
+    inside: np.ndarray  # (p,) bool
+    F: np.ndarray  # (k, L) its directions, then an orthonormal basis
+    R: np.ndarray  # (k, k)
+    M: np.ndarray  # (k + 1, L) rows that make abundances of a pixel
+    B: np.ndarray  # (k, k) products of rows of M, without the first where the sum is held
+    C: np.ndarray  # (k, k) covariance of abundances for noise of 1, or the given noise
+    left: np.ndarray  # (k + 1, k)
+    moved: np.ndarray  # (k,) abundances without those that are not sure
+    coefficients: np.ndarray  # (2, k) of another spectrum on the support
+    sigma: np.ndarray  # (p,) deviations for noise of 1; of other spectra, as if each were in the support
+    scale: np.ndarray  # (p,) deviations of their products with the residual; 0 of those that depend on the support
+    size: np.ndarray  # (p,) the squared length of what the support leaves of another spectrum; infinite for none
+    rest: np.ndarray  # (1 or p, L) what it leaves, of each where pixels have noise of their own
+    residual: np.ndarray  # (L,)
+    duals: np.ndarray  # (p,)
+    sums: np.ndarray  # (4, classes + 1)
+
+    @classmethod
+    def of(cls, p: int, L: int, k: int, classes: int, of_each: int) -> "SupportScratch":
+        """Return arrays of these sizes."""
+        shapes: dict[str, tuple[int, ...]] = {
+            "F": (k, L), "R": (k, k), "M": (k + 1, L), "B": (k, k), "C": (k, k), "left": (k + 1, k), "moved": (k,),
+            "coefficients": (2, k), "sigma": (p,), "scale": (p,), "size": (p,), "rest": (of_each, L),
+            "residual": (L,), "duals": (p,), "sums": (4, classes + 1),
+        }  # fmt: skip
+        return cls(np.empty(p, np.int64), np.zeros(p, np.bool_), **{name: np.empty(s) for name, s in shapes.items()})
 
 
 @compiled
-def pull(Y: Any, E: Any, A: Any, rows: Any, others: Any, first: int, scale: Any, beside: Any, out: Any) -> None:
-    """Write to ``out`` (N, 2) the noise by the residual, and how clearly other spectra stay out of the support."""
-    # Y (N, L) becomes residuals. rows (p, L) are all spectra, others (m,) the numbers of spectra outside the support;
-    # scale (1 or N, m) is the deviation of e_jᵀr, and 0 where e_j depends on the support; for noise of 1 if ``beside``
-    # has a divisor: see `Pooled.beside`.
-    # The residual is orthogonal to the support (or to its differences to ``first``): others need no part taken off.
-    L, k = E.shape
-    base, free, largest, factor, own = beside
-    for n in range(Y.shape[0]):
-        square, least = 0.0, np.inf
+def dot(a: Any, b: Any) -> Any:
+    """Return the product of two vectors, in four sums, which a processor adds up side by side."""
+    n = a.shape[0] // 4 * 4
+    s, t, u, v = 0.0, 0.0, 0.0, 0.0
+    for i in range(0, n, 4):
+        s += a[i] * b[i]
+        t += a[i + 1] * b[i + 1]
+        u += a[i + 2] * b[i + 2]
+        v += a[i + 3] * b[i + 3]
+    for i in range(n, a.shape[0]):
+        s += a[i] * b[i]
+    return (s + t) + (u + v)
+
+
+@compiled
+def add_multiple(factor: Any, a: Any, out: Any) -> None:
+    """Add a vector times a factor to ``out``."""
+    for i in range(out.shape[0]):
+        out[i] += factor * a[i]
+
+
+@compiled
+def invert(F: Any, k: int, R: Any, M: Any, begin: int) -> bool:
+    """Write the pseudo-inverse of k rows of F to M from a row on, and return whether they are independent."""
+    # By Gram and Schmidt, twice, so that the basis that F becomes is orthonormal to rounding.
+    for j in range(k):
+        before = dot(F[j], F[j])
+        for i in range(j):
+            R[i, j] = 0.0
+        for _ in range(2):
+            for i in range(j):
+                part = dot(F[i], F[j])
+                R[i, j] += part
+                add_multiple(-part, F[i], F[j])
+        R[j, j] = dot(F[j], F[j]) ** 0.5
+        if not R[j, j] > LEAST_LEFT * before**0.5:
+            return False
+        for b in range(F.shape[1]):
+            F[j, b] /= R[j, j]
+    for j in range(k - 1, -1, -1):
+        row = M[begin + j]
+        for b in range(F.shape[1]):
+            row[b] = F[j, b]
+        for i in range(j + 1, k):
+            add_multiple(-R[j, i], M[begin + i], row)
+        for b in range(F.shape[1]):
+            row[b] /= R[j, j]
+    return True
+
+
+@compiled
+def beside_first(P: Any, a: int, b: int, first: int) -> Any:
+    """Return an entry of the products P of spectra, or of their differences to ``first``, where that is none below 0."""
+    return P[a, b] if first < 0 else P[a, b] - P[a, first] - P[first, b] + P[first, first]
+
+
+@compiled
+def square_left(P: Any, j: int, kept: Any, first: int, m: Any) -> Any:
+    """Return the square, by products P, of what a combination m of the support leaves of spectrum j."""
+    total = beside_first(P, j, j, first)  # of the second order in an error of m
+    for i in range(kept.shape[0]):
+        inner = -2.0 * beside_first(P, kept[i], j, first)
+        for h in range(kept.shape[0]):
+            inner += beside_first(P, kept[i], kept[h], first) * m[h]
+        total += m[i] * inner
+    return total
+
+
+@compiled
+def leave(given: Any, w: Any, j: int, kept: Any, first: int, rest: Any) -> None:
+    """Write what the support leaves of spectrum j to ``rest`` (L,)."""
+    rows, M, m = given.rows, w.M, w.coefficients[0]
+    begin = 0 if first < 0 else 1
+    for b in range(rest.shape[0]):
+        rest[b] = rows[j, b] if first < 0 else rows[j, b] - rows[first, b]
+    for i in range(kept.shape[0]):
+        m[i] = dot(M[begin + i], rest)
+    for i in range(kept.shape[0]):
+        add_multiple(-m[i], rows[kept[i]], rest)
+        if first >= 0:
+            add_multiple(m[i], rows[first], rest)
+
+
+@compiled
+def prepare_support(given: Any, k: int, inverse: Any, w: Any) -> bool:
+    """Write all that pixels with the k spectra of ``w.support`` share to the scratch w; False where these depend."""
+    # ``inverse`` (k or k - 1, L) is their pseudo-inverse, where it is given; else (0, L).
+    rows, L, begin = given.rows, given.rows.shape[1], int(given.is_held)
+    first = w.support[0] if given.is_held else -1
+    kept, M = w.support[begin:k], w.M
+    for i in range(k - begin):
         for b in range(L):
-            r = Y[n, b]
-            for j in range(k):
-                r -= E[b, j] * A[n, j]
-            Y[n, b] = r
-            square += r * r
-        noise = 1.0
-        if free > 0.0:
-            noise = (max((base + square) / free, square / own if square > largest else 0.0)) ** 0.5 * factor
-        shift = 0.0
-        for b in range(L if first >= 0 else 0):
-            shift += rows[first, b] * Y[n, b]
-        at = min(n, scale.shape[0] - 1)
-        for i in range(others.shape[0]):
-            dual = -shift
+            w.F[i, b] = rows[kept[i], b] - (rows[first, b] if first >= 0 else 0.0)
+    for i in range(inverse.shape[0]):
+        for b in range(L):
+            M[begin + i, b] = inverse[i, b]
+    if inverse.shape[0] == 0 and not invert(w.F, k - begin, w.R, M, begin):
+        return False
+    for b in range(L if given.is_held else 0):
+        M[0, b] = 0.0
+        for i in range(1, k):
+            M[0, b] -= M[i, b]
+    for i in range(k - begin):
+        for h in range(i + 1):
+            w.B[i, h] = w.B[h, i] = dot(M[begin + i], M[begin + h])
+    of_each = w.rest.shape[0] == w.size.shape[0]
+    if not of_each:
+        covary(given.weights, k, True, w)
+    m, g = w.coefficients
+    for j in range(rows.shape[0]):
+        if w.inside[j]:
+            continue
+        for i in range(k - begin):
+            g[i] = beside_first(given.products, kept[i], j, first)
+        for i in range(k - begin):
+            m[i] = dot(w.B[i, : k - begin], g[: k - begin])
+        own = beside_first(given.products, j, j, first)
+        square = square_left(given.products, j, kept, first, m)
+        variance = square_left(given.spreads, j, kept, first, m)
+        rest = w.rest[j if of_each else 0]
+        is_little = not (square > LITTLE * given.products[j, j] and variance > LITTLE * given.spreads[j, j])
+        if is_little or of_each:
+            leave(given, w, j, kept, first, rest)
+        if is_little:
+            square, variance = dot(rest, rest), 0.0
             for b in range(L):
-                dual += rows[others[i], b] * Y[n, b]
-            if scale[at, i] > 0.0 and noise > 0.0:
-                least = min(least, -dual / (scale[at, i] * noise))
-        out[n, 0], out[n, 1] = noise, least
+                variance += (rest[b] * given.weights[b]) ** 2
+        if square <= DEPENDS * own:
+            w.size[j], w.scale[j], w.sigma[j] = np.inf, 0.0, np.inf
+        else:
+            w.size[j], w.scale[j] = square, variance**0.5
+            w.sigma[j] = w.scale[j] / square
+    return True
 
 
 @compiled
-def products_with(rows: Any, variances: Any, out: Any) -> None:
-    """Write ``rows`` (m, L) times variances (N, L) to ``out`` (N, m), rounded the same for any block."""
-    for n in range(variances.shape[0]):
-        for i in range(rows.shape[0]):
+def covary(noise: Any, k: int, is_deviation: bool, w: Any) -> None:
+    """Write the covariance of a support's abundances to ``w.C``, by the deviation, or the variance, of each band."""
+    for i in range(k):
+        for h in range(i + 1):
             total = 0.0
-            for b in range(rows.shape[1]):
-                total += rows[i, b] * variances[n, b]
-            out[n, i] = total
+            for b in range(noise.shape[0]):
+                total += w.M[i, b] * w.M[h, b] * (noise[b] * noise[b] if is_deviation else noise[b])
+            w.C[i, h] = w.C[h, i] = total
+        w.sigma[w.support[i]] = w.C[i, i] ** 0.5
 
 
 @compiled
-def without_unsure(A: Any, sigma: Any, C: Any, left: Any, out: Any) -> None:
-    """Write to ``out`` (N, k) the abundances A of a support without those below `UNSURE` deviations ``sigma``."""
-    # C (1 or N, k, k) is their covariance for noise of 1, ``left`` (k + 1, k) scratch. One after the other is held at
-    # 0, which moves the others by their regression on it. A pixel whose abundances all are unsure stays.
-    k = C.shape[1]
-    for n in range(A.shape[0]):
-        at = min(n, C.shape[0] - 1)
-        sure, column = 0, left[k]
-        for j in range(k):
-            for i in range(k):
-                left[j, i] = C[at, j, i]
-            out[n, j] = A[n, j]
-            sure += A[n, j] >= UNSURE * sigma[n, j]
-        for j in range(k if sure > 0 else 0):
-            if A[n, j] >= UNSURE * sigma[n, j] or left[j, j] <= 1e-14 * C[at, j, j]:
-                continue
-            part, size = out[n, j] / left[j, j], left[j, j]
-            for i in range(k):
-                column[i] = left[i, j]
-                out[n, i] -= column[i] * part
-            for i in range(k):
-                for m in range(k):
-                    left[i, m] -= column[i] * column[m] / size
-        for j in range(k if sure > 0 else 0):
-            if A[n, j] < UNSURE * sigma[n, j]:
-                out[n, j] = 0.0
+def scaled_deviation(noise: Any, sigma: Any) -> Any:
+    """Return noise times a deviation for noise of 1; infinite deviations stay infinite."""
+    return noise * sigma if sigma < np.inf else np.inf
+
+
+@compiled
+def drop_unsure(A: Any, noise: Any, k: int, w: Any) -> None:
+    """Write the abundances (p,) of a support without those below `UNSURE` deviations to ``w.moved``."""
+    # One after the other is held at 0, which moves the others by their regression on it. Those of a pixel whose
+    # abundances all are unsure stay.
+    sure, C, left, moved = 0, w.C, w.left, w.moved
+    column = left[k]
+    for i in range(k):
+        for h in range(k):
+            left[i, h] = C[i, h]
+        moved[i] = A[w.support[i]]
+        sure += moved[i] >= UNSURE * scaled_deviation(noise, w.sigma[w.support[i]])
+    for j in range(k if sure > 0 else 0):
+        is_sure = A[w.support[j]] >= UNSURE * scaled_deviation(noise, w.sigma[w.support[j]])
+        if is_sure or left[j, j] <= 1e-14 * C[j, j]:
+            continue
+        part, size = moved[j] / left[j, j], left[j, j]
+        for i in range(k):
+            column[i] = left[i, j]
+            moved[i] -= column[i] * part
+        for i in range(k):
+            for h in range(k):
+                left[i, h] -= column[i] * column[h] / size
+    for j in range(k if sure > 0 else 0):
+        if A[w.support[j]] < UNSURE * scaled_deviation(noise, w.sigma[w.support[j]]):
+            moved[j] = 0.0
+
+
+@compiled
+def deviations_of_sums(given: Any, A: Any, noise: Any, k: int, w: Any, out: Any) -> None:
+    """Write the deviations of sums by class, and of the brightness, to ``out`` (classes + 1,); A (p,) are abundances."""
+    members, last, (sums, moved, variances, shared) = given.members, given.members.shape[0] - 1, w.sums
+    for c in range(last, -1, -1):
+        sums[c], moved[c], variances[c], shared[c] = 0.0, 0.0, 0.0, 0.0
+        for i in range(k):
+            part = members[c, w.support[i]]
+            sums[c] += part * A[w.support[i]]
+            moved[c] += part * w.moved[i]
+            for h in range(k if part != 0.0 else 0):
+                variances[c] += part * members[c, w.support[h]] * w.C[i, h]
+                shared[c] += part * members[last, w.support[h]] * w.C[i, h]
+    light = sums[last]
+    height = light if given.is_normalized and light > 0.0 else 1.0
+    for c in range(last + 1):
+        is_share = given.is_normalized and c < last
+        before, variance, after = sums[c], variances[c], moved[c]
+        if is_share:
+            before /= height
+            after /= moved[last] if moved[last] > 0.0 else 1.0
+            variance = variance - 2.0 * before * shared[c] + before * before * variances[last]
+            variance = variance / light**2 if light > 0.0 else 0.0
+        out[c] = math.hypot(noise * max(variance, 0.0) ** 0.5, after - before if after != 0.0 else 0.0)
+        # Of an absent class its own abundances count alone: the deviation of the brightness is multiplied with its
+        # fraction, 0. It has the largest deviation of its spectra.
+        is_absent, largest = c < last, 0.0
+        for j in range(members.shape[1]):
+            is_absent = is_absent and not (w.inside[j] and members[c, j] != 0.0)
+            if members[c, j] != 0.0:
+                largest = max(largest, scaled_deviation(members[c, j], w.sigma[j]))
+        if is_absent:
+            out[c] = scaled_deviation(noise, largest) / height
+        if is_share and light <= 0.0:
+            out[c] = NODATA
+
+
+@compiled
+def noise_beside(beside: Any, r: Any) -> Any:
+    """Return the noise by a residual r (L,) and five numbers of `Pooled.beside`; -1 where no residual is left over."""
+    base, free, largest, factor, own = beside
+    square = dot(r, r)
+    least = square / own if square > largest else 0.0
+    return max((base + square) / free, least) ** 0.5 * factor if free > 0.0 else -1.0
+
+
+@compiled
+def take_noise(variances: Any, k: int, w: Any) -> None:
+    """Write to the scratch w what the variances (L,) of a pixel's own bands make of a support of k spectra."""
+    covary(variances, k, False, w)
+    for j in range(w.inside.shape[0]):
+        if w.inside[j] or w.size[j] == np.inf:
+            continue
+        total = 0.0
+        for b in range(variances.shape[0]):
+            total += w.rest[j, b] * w.rest[j, b] * variances[b]
+        w.scale[j] = total**0.5
+        w.sigma[j] = w.scale[j] / w.size[j]
+
+
+@compiled
+def validity_of(given: Any, A: Any, noise: Any, w: Any) -> Any:
+    """Return by how many deviations the support of a pixel, with residual ``w.residual``, is what it is."""
+    validity = np.inf
+    for j in range(w.duals.shape[0]):
+        w.duals[j] = 0.0
+    for b in range(w.residual.shape[0]):
+        add_multiple(w.residual[b], given.columns[b], w.duals)
+    # The residual is orthogonal to the support, or to its differences to the first.
+    shift = w.duals[w.support[0]] if given.is_held else 0.0
+    for j in range(w.duals.shape[0]):
+        own = scaled_deviation(noise, w.sigma[j])
+        if w.inside[j]:
+            validity = min(validity, A[j] / own if own > 0.0 else np.inf)
+        elif w.scale[j] > 0.0 and noise > 0.0:
+            validity = min(validity, (shift - w.duals[j]) / (w.scale[j] * noise))
+    return validity
+
+
+@compiled
+def take_support(A: Any, is_bounded: bool, k: int, w: Any) -> int:
+    """Write the support of abundances A (p,) to the scratch w; return its size, or -1 if it is that of before, of k."""
+    is_new, count = k < 0, 0
+    for j in range(A.shape[0]):
+        is_free = A[j] != 0.0 or not is_bounded
+        is_new = is_new or is_free != w.inside[j]
+        w.inside[j] = is_free
+        if is_free:
+            w.support[count] = j
+            count += 1
+    return count if is_new else -1
+
+
+@compiled
+def deviations(
+    given: Any, Y: Any, A: Any, order: Any, variances: Any, inverse: Any, w: Any, depends: Any, out: Any
+) -> None:
+    """Write the deviations of pixels, and their validity where abundances are bounded, to ``out`` (N, bands)."""
+    # Y (N, L), A (N, p); ``order`` are the numbers of pixels, those of one support together; variances (N, L) are those
+    # of their bands, or (0, L). ``depends`` (N,) becomes True where the spectra of a support depend on each other.
+    # ``inverse``: see `prepare_support`.
+    k, is_known = -1, True
+    for n in order:
+        count = take_support(A[n], given.is_bounded, k, w)
+        if count >= 0:
+            k, is_known = count, prepare_support(given, count, inverse, w)
+        depends[n] = not is_known
+        if not is_known:
+            continue
+        for b in range(Y.shape[1]):
+            w.residual[b] = Y[n, b]
+        for i in range(k):
+            w.moved[i] = A[n, w.support[i]]
+            add_multiple(-w.moved[i], given.rows[w.support[i]], w.residual)
+        noise = noise_beside(given.beside[k], w.residual) if given.beside.shape[0] > 0 else 1.0
+        if noise < 0.0:  # the pixel is fitted exactly, whatever its noise is
+            for c in range(out.shape[1]):
+                out[n, c] = NODATA
+            continue
+        if variances.shape[0] > 0:
+            take_noise(variances[n], k, w)
+        if given.is_bounded:
+            drop_unsure(A[n], noise, k, w)
+            out[n, out.shape[1] - 1] = validity_of(given, A[n], noise, w)
+        if given.members.shape[0] > 0:
+            deviations_of_sums(given, A[n], noise, k, w, out[n])
+            continue
+        for j in range(A.shape[1]):
+            out[n, j] = scaled_deviation(noise, w.sigma[j])
+        for i in range(k):
+            j = w.support[i]
+            out[n, j] = math.hypot(out[n, j], w.moved[i] - A[n, j] if w.moved[i] != 0.0 else 0.0)
 
 
 def squares_of(noise: np.ndarray) -> np.ndarray:
     """Return the variances of noise, infinite where they are no float64."""
     with np.errstate(over="ignore"):
         return np.square(noise)
-
-
-def times_matrix(noise: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-    """Return noise (N, 1) times deviations (1 or N, p) for noise of 1; infinite deviations stay infinite."""
-    shape = np.broadcast_shapes(noise.shape, sigma.shape)
-    return np.multiply(noise, sigma, out=np.full(shape, np.inf), where=np.isfinite(sigma))
-
-
-@dataclass(frozen=True)
-class OfSupport:
-    """Values that all pixels with one support share, for noise of 1 or the given noise."""
-
-    columns: np.ndarray  # (k,)
-    sigma: np.ndarray  # (p,) deviations of abundances in the support; of others, as if each were in it
-    others: np.ndarray  # (m,) the numbers of the other spectra
-    first: int  # the spectrum from which they are differences, where the sum is held at one; else −1
-    scale: np.ndarray  # (m,) the standard deviation of their products with the residual
-    parts: np.ndarray  # (classes + 1, k) which abundances a sum has; the last is the brightness
-    variances: np.ndarray  # (1, classes + 1) of the sums
-    shared: np.ndarray  # (1, classes + 1) their covariances with the last
-    size: np.ndarray  # (m,) squared length of each other spectrum's residual on the support; infinite where it is 0
-    covariance: np.ndarray  # (1 or N, k, k) of its abundances; (0, 0, 0) if these have no bounds
-    # If each pixel has its own noise, (k² + m + 2 (classes + 1), L): multiplied with the variances of bands, they give
-    # those of the support's abundances, of products of the others with the residual, and the two above. Else (0, L).
-    rows: np.ndarray
 
 
 class Uncertainty:
@@ -154,100 +415,31 @@ class Uncertainty:
     description = "standard deviations"
 
     def __init__(self, problem: Problem, sums: ClassSums | None, shared: Pooled | None = None) -> None:
-        self.shared = shared or Pooled()
         self.problem, self.constraint, self.noise, self.sums = problem, problem.constraint, problem.noise, sums
-        self.E = problem.endmembers.matrix
-        self.dimensions = len(self.E) - problem.lost
-        self.rows = np.ascontiguousarray(self.E.T)
-        self.is_each = isinstance(self.noise, NoiseCube)  # whether each pixel has its own noise
-        self.weights = self.noise if isinstance(self.noise, np.ndarray) else np.ones(len(self.E))
-        weighted = self.E * self.weights[:, None]
-        self.products, self.spreads = self.E.T @ self.E, weighted.T @ weighted
-        # Which abundances, times which weights, a sum has (classes, p); and all of these, class by class, for reduceat.
-        members = () if sums is None else sums.members
-        self.members = np.zeros((len(members), self.E.shape[1]))
-        for c, some in enumerate(members):
-            self.members[c, list(some)] = (
-                1.0 if sums is None or sums.weights is None else np.array(sums.weights)[list(some)]
-            )
-        self.of_classes = np.concatenate([np.empty(0, int), *members]).astype(int)
-        self.begins = np.cumsum([0, *map(len, members)])[:-1]
-        self.of_support = functools.lru_cache(KEPT_WITH_ROWS if self.is_each else KEPT)(self.matrices)
-        names = problem.endmembers.names if sums is None else sums.bands
-        self.bands: tuple[str, ...] = (*names, *([VALIDITY] if problem.constraint.has_bounds else []))
-        # For short numpy calls: four threads that hand over the interpreter after each took three times as long as one.
-        self.alone = threading.Lock()
-
-    def matrices(self, support: bytes) -> OfSupport:
-        """Return the values that pixels with a support share; ``support`` has a byte for each endmember."""
-        inside = np.frombuffer(support, bool)
-        F, others = self.E[:, inside], np.flatnonzero(~inside)
-        kept, first = np.flatnonzero(inside), -1
-        M = of_kept = np.linalg.pinv(
-            self.constraint.directions(F)
-        )  # differences to the first: one of the spectra may be zero
-        if self.constraint.equations:
-            first, kept = int(kept[0]), kept[1:]
-            M = np.vstack([-of_kept.sum(axis=0), of_kept])
-        sigma = np.zeros(len(inside))
-        sigma[inside] = np.sqrt(np.square(M * self.weights).sum(axis=1))
-        squares, variance, size = self.left_over(of_kept, kept, others, first)
-        alike = squares <= 1e-20 * size
-        squares, scale = np.where(alike, np.inf, squares), np.sqrt(variance)
-        sigma[others] = np.where(alike, np.inf, scale / squares)
-        columns = np.flatnonzero(inside)
-        parts = self.members[:, columns]
-        parts = np.vstack([parts, parts.sum(axis=0)])
-        S, rows = parts @ (M * self.weights), np.empty((0, len(self.E)))
-        if self.is_each:
-            left = np.where(alike, 0.0, self.rest_of(of_kept, kept, others, first))
-            of_pairs = (M[:, None] * M[None]).reshape(-1, len(self.E))
-            rows = np.ascontiguousarray(np.vstack([of_pairs, np.square(left.T), np.square(S), S * S[-1]]))
-        variances, shared = np.square(S).sum(axis=1)[None], (S @ S[-1])[None]
-        spread = M * self.weights
-        C = (spread @ spread.T)[None] if self.constraint.has_bounds else np.empty((0, 0, 0))
-        return OfSupport(
-            columns, sigma, others, first, np.where(alike, 0.0, scale), parts, variances, shared, squares, C, rows
+        E, constraint = problem.endmembers.matrix, problem.constraint
+        L, p = E.shape
+        weights = self.noise if isinstance(self.noise, np.ndarray) else np.ones(L)
+        weighted = E * weights[:, None]
+        members = np.zeros((0 if sums is None else len(sums.members) + 1, p))
+        for c, some in enumerate(() if sums is None else sums.members):
+            members[c, list(some)] = 1.0 if sums is None or sums.weights is None else np.array(sums.weights)[list(some)]
+        members[-1:] = members[:-1].sum(axis=0)
+        free = float(L - problem.lost + constraint.equations)
+        beside = [(shared or Pooled()).beside(free - k) for k in range(p + 1 if self.noise is None else 0)]
+        self.given = OfEndmembers(
+            np.ascontiguousarray(E.T),
+            np.ascontiguousarray(E),
+            E.T @ E,
+            weighted.T @ weighted,
+            np.ascontiguousarray(weights, float),
+            np.array(beside).reshape(-1, 5),
+            members,
+            sums is not None and sums.normalized,
+            bool(constraint.equations),
+            constraint.has_bounds,
         )
-
-    def rest_of(self, M: np.ndarray, kept: np.ndarray, others: np.ndarray, first: int) -> np.ndarray:
-        """Return the residuals of some other spectra on the support, (L, m)."""
-        base = 0.0 if first < 0 else self.E[:, [first]]
-        rest, F = self.E[:, others] - base, self.E[:, kept] - base
-        return np.asarray(rest - F @ (M @ rest))
-
-    def left_over(
-        self, M: np.ndarray, kept: np.ndarray, others: np.ndarray, first: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return |d|², ``dᵀΣd`` and |e|², (m,) each, d being the part of another spectrum e outside the support."""
-        # From the products of all spectra, so that a support costs no product over the bands for each other spectrum;
-        # where little is left of a spectrum, from itself.
-        G, V = self.products, self.spreads
-
-        def of(products: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-            found = products[np.ix_(a, b)]
-            if first < 0:
-                return found
-            return found - products[a, first][:, None] - products[first, b][None] + products[first, first]
-
-        def own(products: np.ndarray) -> np.ndarray:
-            found = np.diag(products)[others]
-            return found if first < 0 else found - 2 * products[others, first] + products[first, first]
-
-        m = (M @ M.T) @ of(G, kept, others)
-        size = own(G)
-
-        def left(products: np.ndarray) -> np.ndarray:  # of the second order in an error of m
-            inner = of(products, kept, kept) @ m - 2 * of(products, kept, others)
-            return own(products) + (m * inner).sum(axis=0)
-
-        squares, variance = left(G), left(V)
-        little = ~(squares > LITTLE * np.diag(G)[others]) | ~(variance > LITTLE * np.diag(V)[others])
-        if little.any():
-            D = self.rest_of(M, kept, others[little], first)
-            squares[little] = np.square(D).sum(axis=0)
-            variance[little] = np.square(D * self.weights[:, None]).sum(axis=0)
-        return squares, variance, size
+        names = problem.endmembers.names if sums is None else sums.bands
+        self.bands: tuple[str, ...] = (*names, *([VALIDITY] if constraint.has_bounds else []))
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
         """Return the deviations of lines, float32 (n, bands, samples); see `unmix.maps.derived.table.DerivedMap`."""
@@ -258,16 +450,9 @@ class Uncertainty:
         # deviation that it would have in the support: a multiple of it would have been seen. A class without a
         # spectrum in the pixel has the largest of its spectra's.
         def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
-            out = np.empty((len(A), len(self.bands)), np.float32)
-            variances = None if noise is None else squares_of(noise[places])
-            free = self.constraint.free(A)
-            supports, which, counts = np.unique(free, axis=0, return_inverse=True, return_counts=True)
-            together = np.argsort(which.ravel(), kind="stable")
-            for support, some in zip(supports, np.split(together, np.cumsum(counts)[:-1])):
-                with np.errstate(over="ignore"), self.alone if len(some) < FEW_PIXELS else contextlib.nullcontext():
-                    of_bands = None if variances is None else variances[some]
-                    out[some] = self.of_pixels(self.of_support(support.tobytes()), Y[places[some]], A[some], of_bands)
-            if variances is not None and isinstance(self.noise, NoiseCube):
+            variances = np.empty((0, Y.shape[1])) if noise is None else squares_of(noise[places])
+            out = self.of_pixels(np.ascontiguousarray(Y[places], float), A, variances)
+            if isinstance(self.noise, NoiseCube):
                 unknown = ~np.isfinite(variances).all(axis=1)
                 out[unknown] = NODATA
                 self.noise.lost.append(int(unknown.sum()))
@@ -275,85 +460,25 @@ class Uncertainty:
 
         return map_of_solved(len(self.bands), abundance, masked, values)
 
-    def of_pixels(self, of: OfSupport, Y: np.ndarray, A: np.ndarray, variances: np.ndarray | None) -> np.ndarray:
-        """Return the bands (N, bands) of pixels with one support; ``variances`` (N, L) are those of their bands."""
-        columns, beside = of.columns, (0.0, 0.0, 0.0, 0.0, 0.0)
-        if self.noise is None:
-            beside = self.shared.beside(float(self.dimensions - len(columns) + self.constraint.equations))
-            if beside[1] <= 0.0:  # the pixel is fitted exactly, whatever its noise is
-                return np.full((len(Y), len(self.bands)), NODATA)
-        found = np.empty((len(Y), 2))
-        F = np.ascontiguousarray(self.E[:, columns])
-        support = np.ascontiguousarray(A[:, columns])
-        if variances is not None:
-            of = self.with_noise(of, variances)
-        pull(Y, F, support, self.rows, of.others, of.first, np.atleast_2d(of.scale), beside, found)
-        noise, away = found[:, :1], found[:, 1]
-        sigma = times_matrix(noise, np.atleast_2d(of.sigma))
-        own = sigma[:, columns]
-        inside = np.divide(support, own, out=np.full(own.shape, np.inf), where=own > 0).min(axis=1, initial=np.inf)
-        validity, without = np.minimum(inside, away)[:, None], support
-        if len(of.covariance):
-            without = np.empty_like(support)
-            own = np.ascontiguousarray(np.broadcast_to(own, support.shape))
-            without_unsure(support, own, of.covariance, np.empty((len(columns) + 1, len(columns))), without)
-        if self.sums is not None:
-            sigma = self.of_sums(of, noise, A, without)
-        else:
-            moved = np.where(without == 0.0, 0.0, without - support)
-            sigma[:, columns] = np.hypot(own, moved)
-        return np.hstack([sigma, validity]) if self.constraint.has_bounds else sigma
-
-    def with_noise(self, of: OfSupport, variances: np.ndarray) -> OfSupport:
-        """Return values of one support for pixels with noise of their own: arrays have a row for each pixel."""
-        out = np.empty((len(variances), len(of.rows)))
-        products_with(of.rows, variances, out)
-        k = len(of.columns)
-        ends = np.cumsum([k * k, len(of.others), len(of.parts)])
-        inside, outside, sums, shared = np.split(out, ends, axis=1)
-        C = inside.reshape(len(out), k, k)
-        sigma, scale = np.empty((len(out), self.E.shape[1])), np.sqrt(outside)
-        sigma[:, of.columns] = np.sqrt(np.einsum("nkk->nk", C))
-        sigma[:, of.others] = np.where(np.isinf(of.size), np.inf, scale / of.size)
-        return replace(
-            of,
-            sigma=sigma,
-            scale=scale,
-            variances=sums,
-            shared=shared,
-            covariance=C if self.constraint.has_bounds else of.covariance,
-        )
-
-    def of_sums(self, of: OfSupport, noise: np.ndarray, A: np.ndarray, without: np.ndarray) -> np.ndarray:
-        """Return the standard deviations of the sums by class, in the order of their bands; see `without_unsure`."""
-        assert self.sums is not None
-        variances = np.broadcast_to(of.variances, (len(A), of.variances.shape[1])).copy()
-        sums, moved = np.zeros(variances.shape), np.zeros(variances.shape)
-        # One after the other: a product's rounding would depend on the block.
-        for part, j, other in zip(of.parts.T, of.columns, without.T):
-            sums += part * A[:, [j]]
-            moved += part * other[:, None]
-        brightness = sums[:, -1]
-        if self.sums.normalized:
-            g = sums[:, :-1] / np.where(brightness > 0, brightness, 1)[:, None]
-            moved[:, :-1] /= np.where(moved[:, -1:] > 0, moved[:, -1:], 1)
-            change = of.variances[:, :-1] - 2 * g * of.shared[:, :-1] + g * g * of.variances[:, -1:]
-            variances[:, :-1] = change / np.where(brightness > 0, np.square(brightness), np.inf)[:, None]
-        # For an absent class only its own abundance counts: the brightness's deviation is multiplied with its
-        # fraction, 0.
-        height = np.where(brightness > 0, brightness, 1.0) if self.sums.normalized else 1.0
-        before = np.hstack([g, sums[:, -1:]]) if self.sums.normalized else sums
-        sigma = np.hypot(noise * np.sqrt(np.maximum(variances, 0)), np.where(moved == 0.0, 0.0, moved - before))
-        of_each = np.atleast_2d(of.sigma)
-        if self.sums.weights is not None:
-            of_each = times_matrix(np.array(self.sums.weights)[None], of_each)
-        absent = np.flatnonzero(~of.parts[:-1].any(axis=1))
-        largest = np.maximum.reduceat(of_each[:, self.of_classes], self.begins, axis=1)
-        sigma[:, absent] = times_matrix(noise, largest[:, absent]) / np.reshape(height, (-1, 1))
-        if self.sums.normalized:
-            sigma[brightness <= 0, :-1] = NODATA
-        classes, total = sigma[:, :-1], sigma[:, -1:]
-        return np.hstack([classes, *([total] if self.sums.has_shade else []), total])
+    def of_pixels(self, Y: np.ndarray, A: np.ndarray, variances: np.ndarray) -> np.ndarray:
+        """Return the bands (N, bands) of pixels (N, L) with abundances (N, p); ``variances`` (N, L) or (0, L)."""
+        free, (p, L) = self.constraint.free(A), self.given.rows.shape
+        order = np.argsort(free @ np.random.default_rng(0).integers(2**40, size=p), kind="stable")
+        of_each = p if len(variances) else 1
+        k = int(free.sum(axis=1).max(initial=1))
+        w = SupportScratch.of(p, L, k, max(0, len(self.given.members) - 1), of_each)
+        depends, found = np.zeros(len(A), bool), np.empty((len(A), self.given.members.shape[0] or p))
+        if self.constraint.has_bounds:
+            found = np.empty((len(A), found.shape[1] + 1))
+        deviations(self.given, Y, A, order, variances, np.empty((0, L)), w, depends, found)
+        for support in np.unique(free[depends], axis=0):  # spectra that depend on each other, with their least weights
+            some = np.flatnonzero((free == support).all(axis=1))
+            M = np.linalg.pinv(self.constraint.directions(self.problem.endmembers.matrix[:, support]))
+            deviations(self.given, Y, A, some, variances, np.ascontiguousarray(M), w, depends, found)
+        if self.sums is not None and self.sums.has_shade:
+            last = len(self.given.members) - 1
+            found = np.insert(found, last, found[:, last], axis=1)
+        return found
 
 
 def made(given: Any) -> Uncertainty:

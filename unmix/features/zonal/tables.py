@@ -397,7 +397,8 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
             f"{run.stem.name}: hectares and means are of the pixels with values: zones that lack them in over a tenth: "
             f"{some_of([*partly], MOST_SAID)}"
         )
-    traces = dict.fromkeys(row["band"] for row in rows if row["sigma"] and row["mean"] < UNSURE * row["sigma"])
+    where = "{band}" if zones is None else "{band} in {zone}"
+    traces = dict.fromkeys(where.format(**row) for row in rows if row["sigma"] and row["mean"] < UNSURE * row["sigma"])
     if traces and has_bounds:
         other = "scls" if constraint is not None and constraint.sum_to_one else "ucls"
         say_once(

@@ -1,5 +1,6 @@
 """Check whether a finished run is complete, and was made with the present request and input."""
 
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,9 +8,12 @@ from typing import Any
 
 from ...errors import OutputError
 from ...io import RemotePath, exists, is_older, sizes_in_folder
+from ...io.identity import SMALL_FILE
 from ...options import WHEN_SET
 from ...outputs import JOURNAL, RECORD, finite, is_ours, read_record
 from .journal import difference_of_requests
+
+log = logging.getLogger("unmix")
 
 
 def journal_of(folder: Path, stem: str) -> Path:
@@ -27,10 +31,13 @@ class CompletedRun:
         See `unmix.options.Options.request`.
     identity : dict
         The identity of the input; see `unmix.io.identity.identity_of`.
+    modified : str
+        The time of the input's last change, as records have it.
     """
 
     request: dict[str, Any]
     identity: dict[str, Any]
+    modified: str = ""
 
     def is_done(self, folder: Path, stem: str) -> bool:
         """Return whether the run has finished and no other has begun; it needs no lock, nor a writable folder."""
@@ -73,6 +80,12 @@ class CompletedRun:
                 f"{path}: is of another run: {', '.join(changed[:4])} differ; use `overwrite` or `out_dir`"
             )
         found = sizes_in_folder(folder, sizes)
+        own = report["input"]
+        if self.modified > str(own.get("modified") or self.modified) and own["bytes"] > SMALL_FILE:
+            log.warning(
+                f"{own['path']}: was written after its run began, but the blocks that are compared are the same: if a "
+                "part of it was corrected, `overwrite` unmixes it anew"
+            )
         return all(name in found and size in (None, found[name]) for name, size in sizes.items())
 
 

@@ -57,8 +57,9 @@ from .journal import read_resume_state
 log = logging.getLogger("unmix")
 # Most warnings of finished runs that a command repeats.
 MOST_REPEATED = 5
-# A date in a scene's name.
-DATE = re.compile(r"(?<![0-9])((?:19|20)[0-9]{2})([-_]?)([01][0-9])\2([0-3][0-9])(?![0-9])")
+# A date in a scene's name, perhaps with a time behind it; or a year and a day of it, as MODIS and HLS have them.
+DATE = re.compile(r"(?<![0-9])((?:19|20)[0-9]{2})([-_]?)([01][0-9])\2([0-3][0-9])(?:[0-9]{6})?(?![0-9])")
+DAY_OF_YEAR = re.compile(r"(?<=[.A])((?:19|20)[0-9]{2})([0-3][0-9]{2})(?![0-9])")
 
 # Most runs that a message names.
 MOST_NAMED = 3
@@ -108,9 +109,11 @@ def why_no_run(given: Path) -> str:
 
 def date_in(name: str) -> str | None:
     """Return the date in a scene's name; None without one."""
-    found = DATE.search(name)
     with contextlib.suppress(ValueError):
-        return None if found is None else datetime.date(int(found[1]), int(found[3]), int(found[4])).isoformat()
+        if found := DATE.search(name):
+            return datetime.date(int(found[1]), int(found[3]), int(found[4])).isoformat()
+        if found := DAY_OF_YEAR.search(name):
+            return datetime.datetime.strptime(found[1] + found[2], "%Y%j").date().isoformat()
     return None
 
 

@@ -89,8 +89,11 @@ def said_of_sum(cost: SumCost, method: Method) -> str:
     """Return by how much the sum to one, or at most one, costs the fit, and what to type instead."""
     if cost.constant:
         return cost.constant
-    has_shade = method.constraint.has_shade
-    bound, advice = ("sum of at most one", "use nnls") if has_shade else ("sum to one", STILL_ONE)
+    bound, advice = "sum to one", STILL_ONE
+    if method.is_by_models:
+        bound, advice = "sum of at most one", "pixels are brighter than the library, or `scale` is wrong"
+    elif method.constraint.has_shade:
+        bound, advice = "sum of at most one", "use nnls"
     what, without, held = "median misfit", cost.median_without, cost.median
     if not cost.median_hurts:
         what, without, held = "poor pixels", cost.poor_without, cost.poor
