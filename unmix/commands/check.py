@@ -29,7 +29,7 @@ from ..runs.record.fit import abundances_of, fit_of, in_percent
 from ..runs.record.judgement import Seen, judge, suspects_sum, with_free
 from ..runs.record.memory import expected_memory, is_beyond, is_inflated, said_of_memory
 from ..runs.record.report import input_of, masked_by
-from ..runs.sum_to_one import beside_constant, cost_of_sum
+from ..runs.sum_to_one import beside_constant, cost_of_sum, hidden_constant
 from ..scene import (
     ReadOptions,
     open_scene,
@@ -285,7 +285,7 @@ def check_fit(
     summary.add_rmse(np.where(best.valid, best.rmse, NODATA))
     facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, names)
     cost = cost_of_sum(Y, E) if problem.constraint.may_cost_fit and suspects_sum(summary) else None
-    cost = beside_constant(cost, scene, Y, E)
+    cost = hidden_constant(scene, Y, E) if problem.constraint.is_cone else beside_constant(cost, scene, Y, E)
     with np.errstate(over="ignore", invalid="ignore"):
         left = (Y - abundances @ E.T)[best.valid]
         sums = np.stack([np.square(left).sum(axis=0), left.sum(axis=0), np.square(Y[best.valid]).sum(axis=0)])

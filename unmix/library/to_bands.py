@@ -42,6 +42,8 @@ SPECTROMETER, GAP, SIDE = 20, 5.0, 5
 SHORTEST_RUN = 4
 # Share of a spectrum's length, up to which a change of its bands leaves nothing of it.
 NOTHING_LEFT = 1e-9
+# Of the steps to both neighbours the smaller one is a band's spacing where the other is this many times as large.
+CUT_OUT = 1.5
 # Assumed width of a single band, in nm.
 LONE_BAND = 10.0
 
@@ -160,8 +162,12 @@ def spacing(waves: np.ndarray) -> np.ndarray:
     if min(map(len, runs)) < SHORTEST_RUN:
         runs = [np.argsort(waves, kind="stable")]
     for run in runs:
-        gaps[run] = np.gradient(waves[run]) if len(run) > 1 else LONE_BAND
-    return np.abs(gaps)
+        steps = np.diff(waves[run]) if len(run) > 1 else np.array([LONE_BAND])
+        both = np.stack([np.append(steps[:1], steps), np.append(steps, steps[-1:])])[:, : len(run)]
+        # Beside bands that were cut out the other step counts: a mean would smear a library over the gap.
+        least = both.min(axis=0)
+        gaps[run] = np.where((both.max(axis=0) > CUT_OUT * least) & (least > 0), least, both.mean(axis=0))
+    return gaps
 
 
 def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:

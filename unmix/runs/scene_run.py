@@ -38,7 +38,7 @@ from .penalties.regression import Regression
 from .record.judgement import suspects_sum
 from .record.noise import judge_noise
 from .record.report import input_of, map_headers, origin_of_maps, plan_only, report_of
-from .sum_to_one import cost_in_scene
+from .sum_to_one import constant_in_scene, cost_in_scene
 
 log = logging.getLogger("unmix")
 # Keys of a record whose values are sentences.
@@ -216,8 +216,10 @@ class SceneRun:
         with ThreadPoolExecutor(1, "browse") as pool:
             browse = pool.submit(self.write_browse, problem, summary) if options.browse else None
             may_cost = problem.constraint.may_cost_fit or problem.method.is_by_models
-            tested = may_cost and suspects_sum(summary)
             look, both_signs = self.look(problem, summary)
+            cost = cost_in_scene(cube, problem) if may_cost and suspects_sum(summary) else None
+            if problem.constraint.is_cone and not may_cost and self.inputs.library is not None and not both_signs:
+                cost = constant_in_scene(cube, problem)
         report = report_of(
             self.scene,
             problem,
@@ -228,7 +230,7 @@ class SceneRun:
             options,
             passes,
             self.command,
-            cost_in_scene(cube, problem) if tested else None,
+            cost,
             look,
             max((part.lacking for part in self.parts.values()), default=0.0),
             self.is_flat,

@@ -46,6 +46,27 @@ def cost_in_scene(cube: Cube, problem: Problem) -> SumCost | None:
     return beside_constant(cost, scene, sampled_spectra(scene, MOST_PIXELS)[0], endmembers.matrix)
 
 
+def constant_in_scene(cube: Cube, problem: Problem) -> SumCost | None:
+    """Return the constant of all pixels of a scene that a method of any sum hides; None without one."""
+    bands, endmembers = problem.plain
+    scene = Scene(cube, bands, problem.nodata)
+    return hidden_constant(scene, sampled_spectra(scene, MOST_PIXELS)[0], endmembers.matrix)
+
+
+def hidden_constant(scene: Scene, Y: np.ndarray, E: np.ndarray) -> SumCost | None:
+    """Return the constant that explains pixels (N, L) with a sum of one as well as any sum does; None without one."""
+    from ..scene.constant import may_share, remedy  # of scenes with a constant alone
+
+    found = remedy(scene, Y, E) if may_share(Y, E) else None
+    if found is None:
+        return None
+    shared, words = found
+    said = (
+        f"a constant of {shared.constant:.2g} lies beside the endmembers, an offset as it seems: {words} takes it off"
+    )
+    return SumCost(len(Y), shared.median, shared.left, 1.0, 0.0, said)
+
+
 def beside_constant(cost: SumCost | None, scene: Scene, Y: np.ndarray, E: np.ndarray) -> SumCost | None:
     """Return the cost of the sum to one with the constant of all pixels (N, L) that explains it, if there is one."""
     if cost is None or not cost.hurts:

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..io import Changed, Scene
 from ..settings.presets import PRESETS
+from .signal import usual_deviation
 
 # Most pixels and most entries of the library that are looked at: a pixel of 200 spectra takes some ms.
 MOST_PIXELS, MOST_SPECTRA = 200, 200
@@ -14,6 +15,9 @@ WEIGHT = 1e4
 # A constant explains a misfit where it leaves at most this part of it, and at most this many times what abundances of
 # any sum leave.
 MOST_LEFT, NOT_WORSE = 0.5, 1.1
+# Constants of pixels are one where their median is this many deviations of theirs, and this part of the library, from 0.
+# And where it leaves less than this part of the misfit that one factor for all leaves.
+SURELY, LEAST_CONSTANT, CLEARLY = 3.0, 0.02, 0.9
 # A preset's scale and offset are meant where the fitted ones differ by at most this part.
 AS_PRESET = 0.05
 
@@ -63,6 +67,24 @@ def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> Sha
     except RuntimeError:  # it does not converge
         return None
     return found if explains else None
+
+
+def may_share(Y: np.ndarray, E: np.ndarray) -> bool:
+    """Return whether each pixel's own constant beside mixtures of E (L, p), of sum one, is nearly that of all others."""
+    (L, p), unit = E.shape, float(np.abs(E).max(initial=0.0))
+    if p + 2 > L or not len(Y) or not 0 < unit < np.inf:
+        return False
+    held = np.vstack([np.column_stack([E / unit, np.ones(L)]), np.append(np.full(p, WEIGHT), 0.0)])
+    constants = np.column_stack([Y / unit, np.full(len(Y), WEIGHT)]) @ np.linalg.pinv(held)[-1]
+    constant, D = float(np.median(constants)), E[:, 1:] - E[:, :1]
+    if abs(constant) <= max(SURELY * usual_deviation(constants), LEAST_CONSTANT):
+        return False
+    # A scene that is darker, or brighter, throughout has one factor for all pixels in place of one constant.
+    factor = float(np.median(Y @ np.linalg.pinv(E).sum(axis=0)))
+    apart = (Y - constant * unit - E[:, 0], Y - factor * E[:, 0])
+    left = (np.linalg.norm(one - one @ np.linalg.pinv(D).T @ D.T, axis=1) for one in apart)
+    of_constant, of_factor = map(np.median, left)
+    return bool(of_constant < CLEARLY * of_factor)
 
 
 def misfit_of_any(Y: np.ndarray, E: np.ndarray) -> float:

@@ -47,7 +47,7 @@ def breaks_conditions(
         weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
         slope = slope - (weights * slope).sum(axis=1, keepdims=True)
         known = known + (weights * known).sum(axis=1, keepdims=True)
-    off = np.where(free, np.abs(slope) > known, (slope > known) & ~on_support)
+    off = np.where(free, np.abs(slope) > known, (slope > known) & (not on_support))
     return np.asarray(off.any(axis=1))
 
 
