@@ -123,7 +123,8 @@ class Outcomes:
 
     def finished(self, cube: Path, result: dict[str, Any]) -> None:
         """Report a scene that is done or was skipped."""
-        self.counts["skipped" if result.get("skipped") else "done"] += 1
+        word = "planned" if result.get("dry_run") else "skipped" if result.get("skipped") else "done"
+        self.counts[word] = self.counts.get(word, 0) + 1
         is_open = result.get("exact", True) and not result.get("certified", True)
         self.codes.append(1 if is_open and self.uncertified == "fail" else 0)
         self.log.info(result_line(cube, result, self.out_dir))

@@ -25,7 +25,7 @@ def command(maps: tuple[Path, ...], failed: Path | None, as_json: bool) -> int:
     damaged: without a file, or of another size (unmix verify reads them).
 
     MAPS is a folder, with all below it, the stem of a run's outputs (maps/cube), or one of them. Exit code 0 means that
-    all are done, with every pixel of an exact solver certified, and that no scene of --failed is named.
+    all that have begun are done, with every pixel of an exact solver certified, and that no scene of --failed is named.
     """
     missing = [] if failed is None else scenes_that_failed(failed)  # before the first line
     from unmix.runs.files.finished import (

@@ -13,13 +13,13 @@ ROOMS = {
     "solvers": 4682,
     "io": 5378,
     "endmembers": 3500,
-    "runs and outputs": 3414,
-    "commands and cli": 4259,
-    "arrays": 1602,
-    "library": 1441,
+    "runs and outputs": 3459,
+    "commands and cli": 4260,
+    "arrays": 1610,
+    "library": 1451,
     "compiled": 1076,
-    "pages": 870,
-    "scene": 1052,
+    "pages": 872,
+    "scene": 1068,
     "devices": 609,
     "maps": 439,
     "problem": 333,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 196,
     "core": 1081,
 }
-TESTS = 29_826
+TESTS = 29_862
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

@@ -455,3 +455,28 @@ def test_the_cubes_own_channels_serve_in_any_order(tmp_path, seed):
     order, library = random.permutation(len(waves)) if seed else np.argsort(waves), random.random((len(waves), 2))
     found = fit(Endmembers(("a", "b"), library[order], waves[order]), cube, np.arange(len(waves)))
     assert np.array_equal(found.matrix, library)
+
+
+@pytest.mark.parametrize("step", [10.0, 1.0])
+def test_bands_beside_a_gap_are_as_wide_as_the_others(tmp_path, step):
+    """Of a cube without FWHM whose bands of water vapour were cut out, and of a finer library."""
+    centres, own = np.arange(1000, 2500, 10.0), np.arange(980, 2520, step)
+    keep = (np.abs(centres - 1390) > 55) & (np.abs(centres - 1875) > 85)
+    spectra = 0.5 + 0.3 * np.sin(own[:, None] / [30.0, 55.0, 90.0])
+    library = load(write_csv(tmp_path / "e.csv", spectra, own))
+    found = {}
+    for name, fwhm in (("without", {}), ("with", {"fwhm": "{" + ", ".join(["10"] * int(keep.sum())) + "}"})):
+        axis = {"wavelength": "{" + ", ".join(f"{w:g}" for w in centres[keep]) + "}", "wavelength_units": "nm"}
+        cube = open_cube(write_cube(tmp_path / f"{name}.hdr", np.ones((1, 1, keep.sum())), **axis, **fwhm))
+        found[name] = fit(library, cube, np.arange(keep.sum())).matrix
+    np.testing.assert_allclose(found["without"], found["with"], atol=0.01)
+
+
+def test_a_library_in_a_sensor_s_bands_is_as_it_is_for_some_of_them(tmp_path):
+    centres = np.array([492.0, 560, 665, 704, 741, 783, 833, 865, 1614, 2202])
+    spectra = np.random.default_rng(0).uniform(0.1, 0.9, (10, 3))
+    library = load(write_csv(tmp_path / "e.csv", spectra, centres))
+    for some in ([0, 1, 2, 6], [1, 2, 6, 8, 9], [2, 6]):
+        axis = {"wavelength": "{" + ", ".join(f"{w:g}" for w in centres[some]) + "}", "wavelength_units": "nm"}
+        cube = open_cube(write_cube(tmp_path / f"{len(some)}.hdr", np.ones((1, 1, len(some))), **axis))
+        np.testing.assert_array_equal(fit(library, cube, np.arange(len(some))).matrix, spectra[some])

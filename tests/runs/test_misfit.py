@@ -133,3 +133,14 @@ def test_even_brightness_is_said_where_noise_grows_with_the_signal(tmp_path, rel
             assert len(said) == 1 and ("hides" in said[0]) == (dark == 0.01) and held < 0.5 * free
         else:
             assert not any("is even" in one for one in said)
+
+
+@pytest.mark.parametrize(("part", "words"), [(0.0, ""), (0.3, "2.5 times worse than nine in ten")])
+def test_a_few_pixels_that_miss_a_spectrum_are_named_beside_noise(tmp_path, part, words):
+    Y, E, _ = scene(30)
+    Y[20:24, 30:36] = (1 - part) * Y[20:24, 30:36] + part * (1 + np.sin(np.arange(Y.shape[2])))
+    library = write_csv(tmp_path / "e.csv", E)
+    report = unmix.run(write_cube(tmp_path / "s.hdr", Y), endmembers=library, device="cpu", out_dir=tmp_path / "o")
+    assert words in str(report["warnings"]) and ("much worse" in report["misfit_over_noise"]["said"]) == bool(words)
+    page = unmix.report(tmp_path / "o/s", tmp_path / "a.html")
+    assert ("to within their noise" in page.read_text()) != bool(words)

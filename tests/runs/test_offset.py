@@ -166,3 +166,16 @@ def test_one_spectrum_does_not_decide_the_unit_of_a_library(tmp_path):
         E[:, 1] *= change
         library = Endmembers(tuple("abcde"), E, None, source="lib.csv")
         assert unit_of_library(scene, library, (None, None)) == expected
+
+
+@pytest.mark.parametrize(("constant", "light"), [(0.1, 1.0), (0.0, 1.0), (0.0, 0.8)])
+def test_the_default_names_an_offset_that_its_free_sum_hides(tmp_path, constant, light):
+    """And neither a scene without one, nor one that is darker throughout."""
+    random = np.random.default_rng(2)
+    Y = light * random.dirichlet(np.ones(3), (20, 20)) @ E.T + constant + random.normal(0, 0.002, (20, 20, 6))
+    path, library = write_cube(tmp_path / "s.hdr", Y, **AXIS), write_csv(tmp_path / "lib.csv", E, WAVES)
+    report = unmix.run(path, endmembers=library, device="cpu", out_dir=tmp_path / "o")
+    assert report["method"] == "nnls"
+    assert ("`offset` -0.1 takes it off" in str(report["warnings"]) + "".join(report["warnings"])) == bool(constant)
+    found = [one["message"] for one in unmix.check(path, endmembers=library)["findings"]]
+    assert any("a constant of" in one for one in found) == bool(constant)

@@ -1,13 +1,14 @@
 """Solve for the abundances of pixels that are in memory."""
 
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..errors import CubeError, LibraryError, MethodError
+from ..errors import CubeError, LibraryError, MethodError, say_once
 from ..features.runs import searches
 from ..io.fields import DTYPES
 from ..library import Endmembers, Normalization
@@ -22,6 +23,8 @@ from .own import solve_own
 
 # Pixels that are looked at to tell their unit; how many times as large as endmembers pixels of one unit may be.
 LOOKED_AT, LARGEST_RATIO = 1000, 50.0
+# Share of the pixels from which on one value below 0 in all bands, of so many at least, is fill.
+LEAST_FILL, FEWEST_BANDS = 0.005, 4
 
 
 def solve(
@@ -188,7 +191,7 @@ def solve_of_host(
     method_spec, _ = choose(method, solver)
     refuse_normalization(method_spec, normalize)
     Y, E = checked(Y, E)
-    refuse_stored_numbers(Y, E)
+    refuse_numbers(Y, E)
     if own:
         for name, value in (("l1", l1), *further.items(), ("solver", solver)):
             if value is not None:
@@ -206,11 +209,20 @@ def solve_of_host(
     return in_fractions(answer, Normalization.of(normalize, E))
 
 
-def refuse_stored_numbers(Y: np.ndarray, E: np.ndarray) -> None:
-    """Raise `CubeError` where pixels (..., L) are whole numbers as files store them, and spectra (L, p) reflectance."""
-    if Y.dtype.kind not in "iu" or not Y.size:
+def refuse_numbers(Y: np.ndarray, E: np.ndarray) -> None:
+    """Raise `CubeError` where pixels (..., L) are whole numbers as files store them, and spectra (L, p) reflectance.
+
+    Warn of fill: one value below 0 in all bands.
+    """
+    if not Y.size:
         return
     some = Y.reshape(-1, Y.shape[-1])[:: max(1, Y.size // Y.shape[-1] // LOOKED_AT)].astype(float)
+    is_fill = (some == some[:, :1]).all(axis=1) & (some[:, 0] < 0)
+    if is_fill.mean() > LEAST_FILL and Y.shape[-1] >= FEWEST_BANDS:
+        value = some[is_fill][0, 0]
+        say_once(f"pixels hold {value:g} in every band: set them to NaN, so that they are left out", logging.WARNING)
+    if Y.dtype.kind not in "iu":
+        return
     size, largest = np.median(np.sqrt(np.square(some).sum(axis=1))), np.sqrt(np.square(E).sum(axis=0).max())
     if size > LARGEST_RATIO * largest > 0:
         raise CubeError(

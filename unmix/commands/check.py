@@ -310,6 +310,7 @@ def check_fit(
         both_signs=both_signs,
         lacking=max((part.lacking for part in parts), default=0.0),
         mask=mask,
+        are_bands_told=True,
     )
     warnings = judge(seen)
     for sentence in warnings:

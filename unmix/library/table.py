@@ -88,7 +88,7 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
         name for name in lost if name and name.lower() != name_column and not all(map(is_number, texts[name.lower()]))
     ]
     if lost:
-        say_once(f"{path}: the texts of column '{lost[0]}' are not read: `classes` {lost[0]} takes them for classes")
+        say_once(f"{path}: the texts of column '{lost[0]}' are read by `classes` {lost[0]} alone, as classes")
     pixels = None
     if {"line", "sample"} <= set(others):
         pixels = places_of([f"{a} {b}" for a, b in zip(texts["line"], texts["sample"])], len(rows) - 1)

@@ -30,6 +30,8 @@ MOST_SHIFT_OF_EQUAL = 0.1
 FINER = 0.499
 # Channels nearer than this share of that are the cube's own, also where those of two detectors lie between each other.
 EXACTLY = 1e-3
+# The part of the largest step of a library's channels by which its steps differ that are no even grid.
+UNEVEN_STEPS = 0.01
 # Fewer equal wavelengths than this share of the bands are chance: all bands are resampled.
 MOSTLY_EQUAL = 0.5
 # Weights held in memory at a time: bands times channels.
@@ -44,6 +46,8 @@ SHORTEST_RUN = 4
 NOTHING_LEFT = 1e-9
 # Of the steps to both neighbours the smaller one is a band's spacing where the other is this many times as large.
 CUT_OUT = 1.5
+# Spacing of bands, in nm, that is no width as a rule: those of a spectrometer are closer.
+BROAD = 30.0
 # Assumed width of a single band, in nm.
 LONE_BAND = 10.0
 
@@ -120,10 +124,10 @@ def fit_one(library: Endmembers, cube: Cube, used: np.ndarray, complete: bool) -
         named = ", ".join(f"'{library.names[j]}'" for j in incomplete[:5]) + (", …" if len(incomplete) > 5 else "")
         left = bands_named(np.setdiff1d(used, holes).tolist()).partition(" ")[2]
         whole = "" if len(incomplete) == len(library.names) else "leave such spectra out with `complete`, or "
+        keep = f"keep the other bands alone: `bands` {left}" if left else "give a library with values there"
         raise LibraryError(
             f"{library.source}: {named} ({len(incomplete)} of {len(library.names)} spectra) "
-            f"{'have' if len(incomplete) > 1 else 'has'} no value at {bands_named(holes.tolist())}; {whole}"
-            f"keep the other bands alone: `bands` {left}"
+            f"{'have' if len(incomplete) > 1 else 'has'} no value at {bands_named(holes.tolist())}; {whole}{keep}"
         )
     waves = None if cube.wavelengths is None else cube.wavelengths[used]
     return replace(library, matrix=np.ascontiguousarray(matrix), wavelengths=waves, fwhm=None)
@@ -185,12 +189,21 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
     equal = np.abs(own[rows] - wanted) <= near
     if cube.bands > 1 and n > 1:
         equal &= spacing(own)[rows] >= FINER * spacing(cube.wavelengths)[used]
-    if n <= cube.bands:  # else a finer library may have a channel at each band's centre, and has to be resampled
-        equal |= np.abs(own[rows] - wanted) <= EXACTLY * near
+    exact = np.abs(own[rows] - wanted) <= EXACTLY * near
+    # A finer library may have a channel at each band's centre, and has to be resampled; but where its steps differ, as
+    # those of a sensor's bands, and each centre is there, its channels are the sensor's own.
+    if n <= cube.bands or (exact.all() and np.ptp(steps := np.diff(own)) > UNEVEN_STEPS * np.abs(steps).max()):
+        equal |= exact
     if equal.mean() < MOSTLY_EQUAL:  # some bands smoothed and others not would be a spectrum of neither
         equal[:] = False
     matrix = library.matrix[rows]
     if not equal.all():
+        if cube.fwhm is None and (usual := float(np.median(widths))) > BROAD:
+            say_once(
+                f"{cube.path}: its bands have no FWHM: their spacing, {usual:.0f} nm in the median, stands for it; give "
+                "it beside the `wavelengths`",
+                logging.WARNING,
+            )
         refuse_outside(library, wanted, widths[used], used, ~equal)
         refuse_gaps(library, wanted[~equal], widths[used][~equal], used[~equal])
         matrix[~equal] = resample(library, wanted[~equal], widths[used][~equal], used[~equal])

@@ -16,6 +16,7 @@ from ..library.fractions import DESCRIPTIONS
 from ..outputs.names import normalize_of
 from ..runs.files.finished import FinishedRun
 from ..runs.record.fit import seconds_of
+from ..runs.record.misfit import MOST_WORSE
 from .parts import (
     MOST_SHOWN,
     bars,
@@ -162,7 +163,8 @@ def fit_in_words(fit: dict[str, float], share: float, beside: dict[str, Any] | N
     word = "poorly" if median > FAIR else "fairly" if median > GOOD or beside is not None else "well"
     word += f", {percent(share)} of them poorly" if median <= FAIR and share > SOME_POOR else ""
     if beside is not None:
-        word = "well, to within their noise" if beside["is_noise"] else f"{word}: the misfit is {beside['said']}"
+        is_within = beside["is_noise"] and float(beside.get("worse") or 0.0) <= MOST_WORSE
+        word = "well, to within their noise" if is_within else f"{word}: the misfit is {beside['said']}"
     return (
         f"the endmembers explain the pixels {word}. Half of the pixels leave more than {percent(median)} of their "
         f"spectrum (relative RMSE), one in twenty more than {percent(fit['percentile_95'])}, the worst "

@@ -461,6 +461,6 @@ def without_spectrum(cube: Cube, choice: ModelChoice, summary: Summary) -> int:
     if none and choice.largest_rmse < float("inf"):
         log.warning(
             f"{cube.path}: {none} of {summary.solved} pixels have no spectrum: no model is within the limits, or shade "
-            "alone is best"
+            "alone is best: their shade is 1"
         )
     return none

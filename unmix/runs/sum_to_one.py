@@ -39,7 +39,7 @@ def cost_in_scene(cube: Cube, problem: Problem) -> SumCost | None:
     Y, _, _ = sampled_spectra(problem.scene(cube), MOST_PIXELS)
     is_by_models = problem.method.is_by_models  # whose shade is not among the endmembers
     cost = cost_of_sum(Y, np.pad(problem.endmembers.matrix, ((0, 0), (0, int(is_by_models)))))
-    if is_by_models or cost is None or not cost.hurts:
+    if is_by_models or cost is None or not cost.is_suspect:
         return cost
     bands, endmembers = problem.plain
     scene = Scene(cube, bands, problem.nodata)
@@ -69,8 +69,10 @@ def hidden_constant(scene: Scene, Y: np.ndarray, E: np.ndarray) -> SumCost | Non
 
 def beside_constant(cost: SumCost | None, scene: Scene, Y: np.ndarray, E: np.ndarray) -> SumCost | None:
     """Return the cost of the sum to one with the constant of all pixels (N, L) that explains it, if there is one."""
-    if cost is None or not cost.hurts:
+    if cost is None or not cost.is_suspect:
         return cost
+    if not cost.hurts:
+        return hidden_constant(scene, Y, E) or cost
     from ..scene.constant import remedy  # for runs that fit poorly alone
 
     found = remedy(scene, Y, E)

@@ -25,7 +25,7 @@ GONE = {
     "edges": "is no more: unmix.spatial takes weights of differences (`tv` and `laplacian` cost the same everywhere)",
     "allowed": "is no more: unmix.solve takes the allowed endmembers of each pixel",
     "regression": "is no more: the regression that is left has the same errors to 1e-8",
-    "rule cob": "is no more: `rule` ies chooses as many as classify best",
+    "rule cob": "is no more: its counts are in `json` (models_in_class); `rule` ies chooses as many as classify best",
     "restarts": "is no more: above six endmembers `extract` nfindr begins from four sets of pixels",
     "solver qr": "is no more: `solver` active-set has the same optimum; unmix solve and unmix.nnls solve by QR",
     "solver multiplicative": "is no more: `solver` active-set is exact; unmix nnqp and unmix.nnqp have the updates",

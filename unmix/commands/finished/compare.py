@@ -333,8 +333,8 @@ def compare(
         found["shift"] = shift = None if found["averaged"] or not pairs else shift_between(A, B)
         if shift is not None:
             log.warning(
-                f"{one.path}: is shifted against {other.path} by {shift[0] + 0.0:.2f} lines and {shift[1] + 0.0:.2f} "
-                "samples; edges pass for changes: register the scenes first"
+                f"{one.path}: looks shifted against {other.path} by {shift[0] + 0.0:.2f} lines and {shift[1] + 0.0:.2f} "
+                "samples, unless what is on the ground moved: register the scenes first, since edges pass for changes"
             )
     means = found.pop("means")
     warn_of_maps(one, other, found, means, lambda a, b: float(comparison(a, b)[0]["rmse"]))

@@ -30,7 +30,7 @@ MOST_SHOWN = 20
 )
 def command(found: dict[str, Any]) -> Iterator[str]:
     """Write how much of each spectrum of a library a pixel of CUBE shows beyond the background, which is the whole
-    scene: STEM_detect.
+    scene: STEM_detect. A target in more than a few per cent of it hides itself.
 
     A band for each target; STEM_detect.csv has the largest score of each, and where; STEM_detect_places.csv the places
     of each, pixels above a threshold that touch, the best first, with coordinates where the scene has a map. Two passes

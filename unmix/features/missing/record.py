@@ -97,7 +97,7 @@ class Missing:
             names = f"{first.name}, or {others[0].name}" if is_alike else first.name
             return f"{begin}: like {names} ({first.source}); {misfit}, with it {in_percent(first.misfit)}"
         advice = (
-            f"no other of {self.searched} spectra explains it and is half of these pixels"
+            f"no other of {self.searched} spectra explains it as half of these pixels or more; it may be less of them"
             if self.searched
             else "try `names`"
         )

@@ -173,7 +173,7 @@ def what_is_missing(
     beside = look.left[worst] - np.outer(look.left[worst] @ direction, direction)
     noise = np.maximum(look.noise[worst] * np.sqrt(len(look.unit)), np.linalg.norm(beside, axis=1))
     is_clear = misfit > max(float(POOR), LEAST_OF_NOISE * float(np.median(noise))) and clear > LEAST_CONTRAST
-    if not found and not is_clear and not is_shared:
+    if not found and not is_shared and (not is_clear or misfit <= usual):
         return None
     where, lines = order[:count], sample.lines[order[:count]]
     mean = look.Y[worst].mean(axis=0)

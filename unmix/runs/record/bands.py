@@ -3,7 +3,9 @@
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ...io import counted, in_ranges
 from ...scene.bands import WATER, windows_of
+from ...scene.signal import FAR_BELOW, dim_bands
 from ...summary import POOR, Summary
 from .fit import in_percent
 
@@ -13,6 +15,8 @@ LESS_WITHOUT_WATER = 0.5
 # A band stands out where its RMS is this many times the median of eight neighbours (3 to 6 bands away) and more than
 # `POOR` of its signal: in sound scenes of AVIRIS and EnMAP the largest was 8.2.
 STANDS_OUT = 10.0
+# How many times its neighbours' the median pixel's residual of such a band is, at least: spikes are of few pixels.
+MEDIAN_STANDS_OUT = 3.0
 # The most bands that are named: more are rather spikes of single pixels (cosmic rays) than faulty bands.
 MOST_NAMED = 5
 
@@ -25,8 +29,15 @@ def median_around(values: np.ndarray) -> np.ndarray:
     return np.asarray((ordered[rows, (count - 1) // 2] + ordered[rows, count // 2]) / 2)
 
 
-def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None) -> tuple[str | None, str | None]:
+def said_of_bands(
+    summary: Summary,
+    bands: np.ndarray,
+    waves: np.ndarray | None,
+    usual: np.ndarray | None = None,
+    are_told: bool = False,
+) -> tuple[str | None, str | None]:
     """Return advice on water vapour and on single bands by residuals, None without a fault; ``bands`` are from 1."""
+    # ``usual`` (L,) are the residuals of the median pixel, where they are known; ``are_told``: see `Seen`.
     if (
         summary.residuals is None
         or summary.residuals.shape[1] != len(bands)
@@ -49,7 +60,14 @@ def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None)
     rms = np.sqrt(squares)
     if len(rms) <= 12:
         return water, None
-    far = np.flatnonzero(~wet & (rms > STANDS_OUT * median_around(rms)) & (squares > POOR**2 * of_scene))
+    dim = dim_bands(np.sqrt(of_scene))
+    if dim.any() and not are_told:
+        what = f"{counted(int(dim.sum()), 'band')} in use {FAR_BELOW}: {in_ranges((bands[dim] - 1).tolist())}"
+        return water, f"{what}; `bands` auto leaves such bands out"
+    is_far = ~wet & (rms > STANDS_OUT * median_around(rms)) & (squares > POOR**2 * of_scene)
+    if usual is not None and len(usual) == len(rms):
+        is_far &= usual > MEDIAN_STANDS_OUT * median_around(usual)
+    far = np.flatnonzero(is_far)
     if not len(far):
         return water, None
     if len(far) > MOST_NAMED:
@@ -63,7 +81,8 @@ def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None)
         what, flag = ", ".join(str(bands[b]) for b in far), "`bands`"
     else:
         what = ", ".join(f"{bands[b]} ({waves[b]:.5g} nm)" for b in far)
-        flag = "`ignore_nm` " + ",".join(f"{waves[b] - 0.01:.2f}-{waves[b] + 0.01:.2f}" for b in far)
+        half = min(0.01, 0.4 * float(np.diff(np.sort(waves)).min()))
+        flag = "`ignore_nm` " + ",".join(f"{waves[b] - half:.7g}-{waves[b] + half:.7g}" for b in far)
     return (
         water,
         f"the residual of band {what} is more than {STANDS_OUT:g} times its neighbours': leave out with {flag}",

@@ -12,7 +12,7 @@ from ...problem import some_of
 from ...summary import POOR, Summary
 from .bands import said_of_bands
 from .fit import abundances_of, in_percent, share_above
-from .misfit import FAR, Misfit
+from .misfit import FAR, MOST_WORSE, WORSE, Misfit
 
 # A relative RMSE above `POOR` in the median pixel is a poor fit; above `POOR_PART` at the 95th percentile, or above
 # `POOR` in a larger share of the pixels than `SOME_POOR`, a part of the scene is fitted poorly: of a granule with 3 %
@@ -77,6 +77,11 @@ class SumCost(NamedTuple):
         return self.median > SUSPECT / 2 and self.median_without < CLEARLY_LESS * self.median
 
     @property
+    def is_suspect(self) -> bool:
+        """Whether a constant that all pixels share may be to blame."""
+        return self.hurts or self.median > SUSPECT
+
+    @property
     def hurts(self) -> bool:
         """Whether the sum to one costs much of the fit."""
         # A free sum always fits better: of mixtures that do sum to one, with half of their spectra, 3 % were poor in
@@ -123,6 +128,8 @@ class Free(Protocol):
     def misfit(self) -> Misfit | None: ...
     @property
     def sum_noise(self) -> float | None: ...
+    @property
+    def left(self) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -154,6 +161,10 @@ class Seen:
         Whether values lie on both sides of 0, as those of minimum noise fractions do.
     lacking : float
         The share of the pixels that have a spectrum which no mixture has, which is said elsewhere.
+    are_bands_told : bool
+        Whether bands without a signal are named elsewhere.
+    has_limit : bool
+        Whether pixels with a value above a limit are left out, as was asked.
     mask : (str, float), optional
         Which of `mask` and `mask_out` was given, and the share of the pixels that are masked.
     """
@@ -172,6 +183,8 @@ class Seen:
     both_signs: bool = False
     lacking: float = 0.0
     mask: tuple[str, float] | None = None
+    has_limit: bool = False
+    are_bands_told: bool = False
 
     @property
     def is_shifted(self) -> bool:
@@ -182,6 +195,14 @@ class Seen:
     def doubts_mask(self) -> bool:
         """Whether a mask leaves out most pixels, so that it may be the wrong way round."""
         return self.mask is not None and self.mask[1] > MOST_PIXELS
+
+    @property
+    def of_bands(self) -> tuple[str | None, str | None]:
+        """What is said of water vapour, and of single bands."""
+        usual = None if self.free is None else np.median(np.abs(self.free.left), axis=0)
+        return (
+            (None, None) if self.bands is None else said_of_bands(self.summary, *self.bands, usual, self.are_bands_told)
+        )
 
     @property
     def of_sum(self) -> SumCost | None:
@@ -236,7 +257,7 @@ def say_partly(seen: Seen) -> Iterator[str]:
     """Say that pixels are masked for single bands without a value, such as dark water where 0 is no data."""
     partly = seen.summary.partly_nodata
     share = partly / (partly + seen.summary.solved)
-    if share > MANY_PARTLY:
+    if share > MANY_PARTLY and not seen.has_limit:
         yield (
             f"{in_percent(share)} of the pixels with values are masked, since they miss a band in use, as dark "
             "water may: is `nodata` right?"
@@ -249,7 +270,7 @@ def say_misfit(seen: Seen) -> Iterator[str]:
         if (median := seen.summary.percentile(0.5)) > HOPELESS and not any(say_both_signs(seen)):
             yield f"relative RMSE is {in_percent(median)} in the median pixel: these are no mixtures of these spectra"
         return
-    water, _ = said_of_bands(seen.summary, *seen.bands) if seen.bands is not None else (None, None)
+    water, _ = seen.of_bands
     of_sum = said_of_sum(seen.of_sum, seen.method) if seen.of_sum is not None and seen.of_sum.hurts else None
     misfit = said_of_misfit(seen, bool(of_sum), bool(water))
     if misfit is not None:
@@ -272,10 +293,19 @@ def say_far(seen: Seen) -> Iterator[str]:
         )
 
 
+def say_worse(seen: Seen) -> Iterator[str]:
+    """Say that some pixels are fitted much worse than the others, whose misfit is noise."""
+    found = None if seen.free is None else seen.free.misfit
+    if found is not None and found.is_noise and found.worse > MOST_WORSE and not seen.lacking and not seen.both_signs:
+        yield (
+            f"{in_percent(found.worse)} of the pixels are fitted over {WORSE:g} times worse than nine in ten: spikes, or "
+            "a spectrum that is missing there; see the RMSE map"
+        )
+
+
 def say_single_bands(seen: Seen) -> Iterator[str]:
     """Say which bands stand out."""
-    _, single = said_of_bands(seen.summary, *seen.bands) if seen.bands is not None else (None, None)
-    if single is not None:
+    if (single := seen.of_bands[1]) is not None:
         yield single
 
 
@@ -284,7 +314,8 @@ def say_brightness(seen: Seen) -> Iterator[str]:
     constraint = seen.method.constraint
     noise = None if seen.free is None else seen.free.sum_noise
     if noise is not None and noise < MOST_OF_SUM and constraint.is_cone and len(seen.names) > 1 and seen.is_noise:
-        fcls = "`method` fcls, which takes the sum for one, errs less"
+        other = "fcls" if constraint.has_bounds else "scls"
+        fcls = f"`method` {other}, which takes the sum for one, errs less"
         even = f"noise hides whether brightness varies (sums of abundances are ±{noise:.2g}): where it does not, {fcls}"
         yield f"brightness is even, but for noise: {fcls}" if noise < TELLING else even
     if seen.both_signs or not constraint.sum_to_one or len(seen.names) < 2:
@@ -383,6 +414,7 @@ SENTENCES: tuple[Callable[[Seen], Iterator[str]], ...] = (
     say_partly,
     say_misfit,
     say_far,
+    say_worse,
     say_single_bands,
     say_brightness,
     say_outside,

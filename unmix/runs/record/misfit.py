@@ -13,6 +13,9 @@ FEWEST_PAIRS, FEWEST_FREE = 32, 2
 EXPLAINED, MOST_ABOVE = 1.25, 0.02
 # A misfit of more than this many times the noise is said: real scenes, whose materials vary, are at 1.2 to 3.
 FAR = 4.0
+# Pixels are fitted worse than others where their RMSE is this many times that which one in ten exceeds, and so many
+# at least.
+WORSE, MOST_WORSE = 2.5, 0.002
 # Deviations by which a share must exceed chance.
 DEVIATIONS = 3.0
 # A poorly fitted pixel is merely dark where its RMSE is at most this many times the noise (of ten bands, 99 % of noise
@@ -49,6 +52,7 @@ class Misfit(NamedTuple):
     correlation: float = 0.0
     # By how much deviations of some endmember are too small, if noise is taken to be of one size in all bands.
     uneven: float = 1.0
+    worse: float = 0.0  # the share of the pixels that are fitted much worse than the others
 
     @property
     def is_noise(self) -> bool:
@@ -83,7 +87,8 @@ class Misfit(NamedTuple):
         shared = f"; in {in_percent(self.above)} of the pixels it is above the noise, and a neighbour shares it"
         said = f"{self.over_noise:.2f} times the noise{shared if self.above > MOST_ABOVE else ''}"
         said += "; columns differ, as stripes do" if self.striped else ""
-        numbers = {name: float(f"{getattr(self, name):.5g}") for name in ("noise", "over_noise", "above")}
+        said += f"; {in_percent(self.worse)} of the pixels are fitted much worse" if self.worse > MOST_WORSE else ""
+        numbers = {name: float(f"{getattr(self, name):.5g}") for name in ("noise", "over_noise", "above", "worse")}
         return numbers | {"is_noise": self.is_noise, "striped": self.striped, "said": said}
 
 
@@ -119,7 +124,9 @@ def misfit_beside_noise(
     of_poor = 0.0 if is_shared else float(faint.sum() / max(1, poor.sum()))
     bands, others = own[:, :-1], own[:, 1:]  # neighbouring bands
     alike = np.median(2 * (bands * others).sum(axis=1) / np.maximum((bands**2 + others**2).sum(axis=1), 1e-300))
-    return Misfit(noise**0.5, over**0.5, (shares[0] - shares[1]) * is_certain, of_poor, striped, float(alike))
+    worse = float(np.mean(squares > WORSE**2 * np.percentile(squares, 90)))
+    above = (shares[0] - shares[1]) * is_certain
+    return Misfit(noise**0.5, over**0.5, above, of_poor, striped, float(alike), worse=worse)
 
 
 def without_stripes(differences: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, bool]:

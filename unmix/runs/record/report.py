@@ -268,6 +268,8 @@ def report_of(
         both_signs,
         lacking,
         masked_by(options.reading, summary.masked, pixels),
+        options.reading.valid_max is not None,
+        endmembers.quality is not None,
     )
     stem = scene.cube.stem
     for sentence in judge(seen):
