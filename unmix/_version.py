@@ -3,7 +3,7 @@
 import functools
 import os
 
-VERSION = "0.2.0"
+VERSION = "0.3.0"
 
 
 @functools.cache

@@ -51,7 +51,7 @@ EVERY = bool(os.environ.get("UNMIX_EVERY_STEP"))
 REPEATED = 1000 if EVERY else 2
 WITH_EVERY_TRICK = COMMANDS if EVERY else ("run", "hdf5", "nmf", "npy", "report")
 # Formats that go through the same doors as those which are tried on every change.
-AT_NIGHT = ("geotiff", "cog", "hdf5", "tv", "zarr")
+AT_NIGHT = ("geotiff", "cog", "hdf5", "tv", "zarr", "overwrite", "nmf")
 # Commands on a finished run.
 ON_A_RUN = {"overwrite", "skip", "report", "export", "stac", "compare", "verify", "status"}
 # Commands that are tried in a folder that another user owns, too, and the number of that user.
