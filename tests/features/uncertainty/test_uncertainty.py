@@ -485,3 +485,16 @@ def test_more_spectra_than_bands_have_other_mixtures(tmp_path):
     said = report["uncertainty"]["said"]
     assert said.startswith("20 spectra for 6 bands: pixels are fitted as well by other mixtures")
     assert "two thirds" not in said and any(said.split(";")[0] in one for one in report["warnings"])
+
+
+def test_a_library_of_one_spectrum(tmp_path):
+    """Its deviation is that of a mean: noise over the spectrum's length."""
+    random = np.random.default_rng(1)
+    e = random.uniform(0.2, 0.8, (L, 1))
+    path = write_cube(tmp_path / "s.hdr", random.uniform(0.5, 1, (4, 5, 1)) @ e.T)
+    (tmp_path / "n.txt").write_text("0.02\n" * L)
+    how = {"endmembers": write_csv(tmp_path / "e.csv", e), "noise": tmp_path / "n.txt", "uncertainty": True}
+    for method in ("ucls", "nnls"):
+        unmix.run(path, method=method, device="cpu", out_dir=tmp_path / method, **how)
+        found = np.fromfile(tmp_path / method / "s_sigma.img", "<f4").reshape(4, -1, 5)[:, 0]
+        np.testing.assert_allclose(found, 0.02 / np.linalg.norm(e), rtol=1e-6)

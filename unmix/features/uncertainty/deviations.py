@@ -43,6 +43,7 @@ class OfEndmembers(NamedTuple):
     is_normalized: bool  # whether sums are divided by the brightness
     is_held: bool  # whether the sum of abundances is held at one
     is_bounded: bool  # whether abundances are not negative
+    is_each: bool  # whether each pixel has noise of its own
 
 
 class SupportScratch(NamedTuple):
@@ -69,11 +70,10 @@ class SupportScratch(NamedTuple):
     @classmethod
     def of(cls, p: int, L: int, k: int, classes: int, of_each: int) -> "SupportScratch":
         """Return arrays of these sizes."""
-        shapes: dict[str, tuple[int, ...]] = {
-            "F": (k, L), "R": (k, k), "M": (k + 1, L), "B": (k, k), "C": (k, k), "left": (k + 1, k), "moved": (k,),
-            "coefficients": (2, k), "sigma": (p,), "scale": (p,), "size": (p,), "rest": (of_each, L),
-            "residual": (L,), "duals": (p,), "sums": (4, classes + 1),
-        }  # fmt: skip
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("R", "B", "C"), (k, k))
+        shapes |= dict.fromkeys(("sigma", "scale", "size", "duals"), (p,))
+        shapes |= {"F": (k, L), "M": (k + 1, L), "left": (k + 1, k), "moved": (k,), "coefficients": (2, k)}
+        shapes |= {"rest": (of_each, L), "residual": (L,), "sums": (4, classes + 1)}
         return cls(np.empty(p, np.int64), np.zeros(p, np.bool_), **{name: np.empty(s) for name, s in shapes.items()})
 
 
@@ -183,8 +183,7 @@ def prepare_support(given: Any, k: int, inverse: Any, w: Any) -> bool:
     for i in range(k - begin):
         for h in range(i + 1):
             w.B[i, h] = w.B[h, i] = dot(M[begin + i], M[begin + h])
-    of_each = w.rest.shape[0] == w.size.shape[0]
-    if not of_each:
+    if not given.is_each:
         covary(given.weights, k, True, w)
     m, g = w.coefficients
     for j in range(rows.shape[0]):
@@ -197,9 +196,9 @@ def prepare_support(given: Any, k: int, inverse: Any, w: Any) -> bool:
         own = beside_first(given.products, j, j, first)
         square = square_left(given.products, j, kept, first, m)
         variance = square_left(given.spreads, j, kept, first, m)
-        rest = w.rest[j if of_each else 0]
+        rest = w.rest[j if given.is_each else 0]
         is_little = not (square > LITTLE * given.products[j, j] and variance > LITTLE * given.spreads[j, j])
-        if is_little or of_each:
+        if is_little or given.is_each:
             leave(given, w, j, kept, first, rest)
         if is_little:
             square, variance = dot(rest, rest), 0.0
@@ -437,6 +436,7 @@ class Uncertainty:
             sums is not None and sums.normalized,
             bool(constraint.equations),
             constraint.has_bounds,
+            isinstance(self.noise, NoiseCube),
         )
         names = problem.endmembers.names if sums is None else sums.bands
         self.bands: tuple[str, ...] = (*names, *([VALIDITY] if constraint.has_bounds else []))
