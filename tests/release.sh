@@ -59,9 +59,9 @@ as_user() { setpriv --reuid 4242 --regid 4242 --clear-groups env -i PATH=/usr/bi
 out=$2
 ! as_user touch "$1/there" 2>/dev/null || { echo "the root can be written"; exit 1; }
 as_user "$1/venv/bin/unmix" run "$1/data/demo.hdr" -o "$out/maps" --quiet
-as_user "$1/venv/bin/unmix" verify "$out/maps/demo" --all
-as_user UNMIX_CACHE_DIR="$1/code" "$1/venv/bin/unmix" run "$1/data/demo.hdr" -o "$out/loaded" --quiet
 mkdir "$out/tmp" && chown 4242:4242 "$out/tmp"
+as_user TMPDIR="$out/tmp" "$1/venv/bin/unmix" verify "$out/maps/demo" --all  # which unmixes again in a folder of its own
+as_user UNMIX_CACHE_DIR="$1/code" "$1/venv/bin/unmix" run "$1/data/demo.hdr" -o "$out/loaded" --quiet
 as_user TMPDIR="$out/tmp" UNMIX_CACHE_DIR="$1/code" "$1/venv/bin/unmix" warm --device cpu --dtype int16 --interleave bil > "$out/warm"
 ! grep -v "was there" "$out/warm" || { echo "code that root compiled was not loaded"; exit 1; }
 INSIDE

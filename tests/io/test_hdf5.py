@@ -114,6 +114,23 @@ def test_chunks_of_whole_bands_are_inflated_once(tmp_path, monkeypatch, layout, 
     assert len(taken) == len(set(taken)) == 24 * 3
 
 
+@pytest.mark.parametrize(("beyond", "west"), [(-15.0, 256985.0), (0.0, 257000.0), (None, 256985.0)])
+def test_corners_of_prisma_are_centres_of_pixels(tmp_path, beyond, west):
+    """Unless they are as far apart as the outer edges; of 3 samples, where 2 are between the centres."""
+    with h5py.File(tmp_path / "s.he5", "w") as file:
+        for name in ("Vnir", "Swir"):
+            file[f"HDFEOS/SWATHS/PRS_L2D_HCO/Data Fields/{name.upper()}_Cube"] = np.ones((2, 4, 3), np.uint16)
+            file.attrs[f"List_Cw_{name}"] = np.array([400, 500, 600, 700], "f4") + 600 * (name == "Swir")
+            file.attrs[f"List_Fwhm_{name}"] = np.full(4, 10, "f4")
+            file.attrs[f"L2Scale{name}Min"], file.attrs[f"L2Scale{name}Max"] = np.float32(0), np.float32(1)
+        file.attrs["Epsg_Code"] = np.int64(32611)
+        file.attrs["Product_ULcorner_easting"], file.attrs["Product_ULcorner_northing"] = 257000.0, 4112000.0
+        if beyond is not None:
+            file.attrs["Product_LRcorner_easting"] = 257000.0 + 30 * 3 + 2 * beyond
+    info = open_cube(tmp_path / "s.he5").fields["map info"].split(",")
+    assert float(info[3]) == west and float(info[4]) == 4112000.0 + (257000.0 - west)
+
+
 def test_chunks_that_were_never_written_hold_the_fill_value(tmp_path, monkeypatch):
     with h5py.File(tmp_path / "s.h5", "w") as file:
         data = file.create_dataset("cube", (6, 5, 4), np.int16, chunks=(6, 5, 1), compression="gzip", fillvalue=-7)

@@ -246,6 +246,13 @@ def test_values_above_the_largest_that_is_valid(tmp_path, caplog, dtype, nodata,
     assert "saturated" not in caplog.text
 
 
+def test_a_few_pixels_that_are_saturated_in_all_bands_are_named(tmp_path):
+    cube = np.random.default_rng(4).integers(1000, 6000, (40, 50, 12)).astype(np.int16)
+    cube[7, 8] = cube[7, 9] = 32767
+    findings = unmix.check(write_cube(tmp_path / "c.hdr", cube))["findings"]
+    assert any("2 of the 2000 pixels looked at hold 32767" in one["message"] for one in findings)
+
+
 def test_a_run_without_saturated_pixels(tmp_path):
     random = np.random.default_rng(4)
     E = random.uniform(0.1, 0.6, (12, 3))

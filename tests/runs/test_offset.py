@@ -179,3 +179,12 @@ def test_the_default_names_an_offset_that_its_free_sum_hides(tmp_path, constant,
     assert ("`offset` -0.1 takes it off" in str(report["warnings"]) + "".join(report["warnings"])) == bool(constant)
     found = [one["message"] for one in unmix.check(path, endmembers=library)["findings"]]
     assert any("a constant of" in one for one in found) == bool(constant)
+
+
+def test_an_offset_is_named_beside_nearly_as_many_spectra_as_bands(tmp_path):
+    random = np.random.default_rng(3)
+    more = np.column_stack([E, 1.3 * E[:, :2] + 0.02 * random.random((6, 2))])
+    Y = random.dirichlet(np.full(5, 0.4), (20, 20)) @ more.T + 0.1 + random.normal(0, 0.0005, (20, 20, 6))
+    path, library = write_cube(tmp_path / "s.hdr", Y, **AXIS), write_csv(tmp_path / "lib.csv", more, WAVES)
+    report = unmix.run(path, endmembers=library, method="fcls", device="cpu", out_dir=tmp_path / "o")
+    assert "a constant of 0.1 lies beside the endmembers" in str(report["warnings"])

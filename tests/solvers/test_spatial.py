@@ -457,3 +457,13 @@ def test_images_without_noise_end(words, sum_to_one, shape):
         assert found.proved and found.steps <= 200, (bands, noise, bright)
         if bright == 1 and noise == 0:
             np.testing.assert_allclose(found.abundances, np.broadcast_to(truth, found.abundances.shape), atol=1e-7)
+
+
+def test_a_choice_beside_spectra_that_are_taken_out_asks_for_a_number(tmp_path):
+    Y, E = image(12, 10, 16, 3)
+    write_cube(tmp_path / "s.hdr", Y.astype(np.float32))
+    write_csv(tmp_path / "e.csv", E)
+    write_csv(tmp_path / "one.csv", np.ones((16, 1)))
+    words = {"endmembers": tmp_path / "e.csv", "method": "nnls", "out_dir": tmp_path / "o", **WORDS}
+    how = {"tv": "auto", "free": str(tmp_path / "one.csv")}
+    refused(unmix.MethodError, "hide the noise", unmix.run, tmp_path / "s.hdr", **how, **words)

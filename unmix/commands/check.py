@@ -384,7 +384,7 @@ def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:
         if p > 1 and 0 < count <= p / CROWDED_SHARE:
             why, how = "each pixel could be an endmember of its own", ""
             if noun == "band":
-                why, how = "noise is fitted as well as signal", ", or use `method` nnls with `l1`"
+                why, how = "noise is fitted as well as signal", ", or `rows` auto"
             return f"{p} endmembers for {counted(count, noun)}: {why}; choose some with `select`{how}"
     return None
 

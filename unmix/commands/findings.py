@@ -109,6 +109,7 @@ def masked_in(scene: Scene, path: str | os.PathLike[str], reading: ReadOptions) 
 def check_sample(seen: Survey, by_mask: int, findings: Findings) -> None:
     """Report how many pixels of the sample are masked, have no value, or miss a band in use."""
     unmasked, nodata = seen.pixels - seen.masked, findings.scene.unchanged().nodata
+    nodata = None if nodata == getattr(findings.scene.cube, "blank", None) else nodata  # which masks write
     share = f"{100 * (seen.masked - by_mask) / seen.pixels:.1f} % of {seen.pixels} pixels looked at have no value"
     if by_mask:
         masked = f"{100 * by_mask / seen.pixels:.1f} % of {seen.pixels} pixels looked at are masked"

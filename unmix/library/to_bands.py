@@ -48,6 +48,8 @@ NOTHING_LEFT = 1e-9
 CUT_OUT = 1.5
 # Spacing of bands, in nm, that is no width as a rule: those of a spectrometer are closer.
 BROAD = 30.0
+# Most bands without a value for which alone a spectrum is said to be left out.
+FEW_BANDS = 3
 # Assumed width of a single band, in nm.
 LONE_BAND = 10.0
 
@@ -117,6 +119,10 @@ def fit_one(library: Endmembers, cube: Cube, used: np.ndarray, complete: bool) -
     valid = replace(library, matrix=matrix).valid
     if complete:
         kept = valid.all(axis=0)
+        few = ~kept & ((~valid).sum(axis=0) <= FEW_BANDS)
+        if few.any():
+            lacked = bands_named(used[(~valid[:, few]).any(axis=1)].tolist())
+            say_once(f"{library.source}: {few.sum()} spectra are left out for {lacked} alone: without these they stay")
         library, matrix, valid = library.take(np.flatnonzero(kept).tolist()), matrix[:, kept], valid[:, kept]
     if not valid.all():
         incomplete = np.flatnonzero((~valid).any(axis=0))

@@ -218,7 +218,8 @@ class SceneRun:
             may_cost = problem.constraint.may_cost_fit or problem.method.is_by_models
             look, both_signs = self.look(problem, summary)
             cost = cost_in_scene(cube, problem) if may_cost and suspects_sum(summary) else None
-            if problem.constraint.is_cone and not may_cost and self.inputs.library is not None and not both_signs:
+            is_plain = not problem.steps and not both_signs and options.likelihood != "poisson"
+            if problem.constraint.is_cone and not may_cost and self.inputs.library is not None and is_plain:
                 cost = constant_in_scene(cube, problem)
         report = report_of(
             self.scene,

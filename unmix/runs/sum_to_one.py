@@ -62,7 +62,8 @@ def hidden_constant(scene: Scene, Y: np.ndarray, E: np.ndarray) -> SumCost | Non
         return None
     shared, words = found
     said = (
-        f"a constant of {shared.constant:.2g} lies beside the endmembers, an offset as it seems: {words} takes it off"
+        f"a constant of {shared.constant:.2g} lies beside the endmembers, an offset as it seems: {words} takes it off "
+        "(where it varies, as glint: `free` a spectrum of ones)"
     )
     return SumCost(len(Y), shared.median, shared.left, 1.0, 0.0, said)
 

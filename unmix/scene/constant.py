@@ -39,7 +39,7 @@ def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> Sha
     sizes = np.sqrt(np.square(Y).mean(axis=1))
     known = (sizes > 0) & np.isfinite(sizes)
     unit = float(np.abs(E).max(initial=0.0))
-    if p + 2 > L or p > MOST_SPECTRA or not known.any() or not 0 < unit < np.inf:
+    if p >= L or p > MOST_SPECTRA or not known.any() or not 0 < unit < np.inf:
         return None
     E, Y, sizes = E / unit, Y[known], sizes[known]
     # One constant serves all pixels, where a free sum of abundances has a factor for each.
@@ -72,7 +72,7 @@ def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> Sha
 def may_share(Y: np.ndarray, E: np.ndarray) -> bool:
     """Return whether each pixel's own constant beside mixtures of E (L, p), of sum one, is nearly that of all others."""
     (L, p), unit = E.shape, float(np.abs(E).max(initial=0.0))
-    if p + 2 > L or not len(Y) or not 0 < unit < np.inf:
+    if p >= L or not len(Y) or not 0 < unit < np.inf:
         return False
     held = np.vstack([np.column_stack([E / unit, np.ones(L)]), np.append(np.full(p, WEIGHT), 0.0)])
     constants = np.column_stack([Y / unit, np.full(len(Y), WEIGHT)]) @ np.linalg.pinv(held)[-1]
@@ -94,7 +94,7 @@ def misfit_of_any(Y: np.ndarray, E: np.ndarray) -> float:
     Y = Y[:: max(1, -(-len(Y) // MOST_PIXELS))]
     sizes = np.linalg.norm(Y, axis=1)
     known, unit = (sizes > 0) & np.isfinite(sizes), float(np.abs(E).max(initial=0.0))
-    if E.shape[1] > min(MOST_SPECTRA, len(E) - 2) or not known.any() or not 0 < unit < np.inf:
+    if E.shape[1] > min(MOST_SPECTRA, len(E) - 1) or not known.any() or not 0 < unit < np.inf:
         return 0.0
     try:
         return float(np.median([nnls(E / unit, y)[1] for y in Y[known] / sizes[known, None]]))

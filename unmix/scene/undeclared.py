@@ -110,9 +110,13 @@ class ConstantPixels:
 
     def said_of_saturated(self) -> str | None:
         """Return a sentence about pixels with the largest number of their type in some bands; None without any."""
-        if not self.saturated or self.largest is None:
+        if self.largest is None:
             return None
-        hold = f"{self.saturated} of the {self.pixels} pixels looked at hold {self.largest:.0f} {SATURATED}"
+        whole = self.counts[self.largest]  # saturated in all bands, where they are too few for fill
+        saturated = self.saturated + whole * (whole <= LEAST_SHARE * self.pixels)
+        if not saturated:
+            return None
+        hold = f"{saturated} of the {self.pixels} pixels looked at hold {self.largest:.0f} {SATURATED}"
         return f"{hold}; `valid_max` {self.largest - 1:.0f} leaves them out"
 
     def said_of_bytes(self) -> str | None:

@@ -38,17 +38,18 @@ def judge_deviations(
             "with `average`"
         )
         return shares, [(logging.WARNING, sentence)]
-    return shares, said_of_deviations(shares["above_3"], shares["below_1"]) if known else []
+    return shares, said_of_deviations(shares["above_3"], shares["below_1"], problem) if known else []
 
 
-def said_of_deviations(above_3: float, below_1: float) -> list[tuple[int, str]]:
+def said_of_deviations(above_3: float, below_1: float, problem: Problem) -> list[tuple[int, str]]:
     """Return what the deviations of a scene hold, as sentences to log with their levels."""
     said = [
         f"deviations are exact in {in_percent(above_3)} of the pixels, if bands share no noise, and cautious in the others"
     ]
     if below_1 > MANY_NEAR_ZERO:
+        other = "scls" if problem.constraint.sum_to_one else "ucls"
         said.append(
             f"in {in_percent(below_1)} of the pixels a fraction is within its noise of 0 (validity below "
-            f"{DOUBTFUL:g}): means of small fractions are too large"
+            f"{DOUBTFUL:g}): means of small fractions are too large, those of `method` {other} are not"
         )
     return [(logging.INFO, sentence) for sentence in said]

@@ -20,7 +20,7 @@ from xarray.core import indexing
 import unmix
 
 from ...arrays.pixels import solve
-from ...errors import CubeError, MethodError
+from ...errors import CubeError, LibraryError, MethodError
 from ...io import Bands, Cube, Scene, as_stored, band_names, bytes_per_line, cut, read_blocks
 from ...io.formats.header import axis_in_nanometres, centres_of, geotransform
 from ...library import Endmembers, load_for, of_frame
@@ -279,7 +279,11 @@ class Unmixing:
             wavelengths=waves,
             fwhm=fwhm,
         )
-        return load_for(of_frame(library), Scene(cube, Bands.of(np.arange(L)), None), **how)
+        try:
+            return load_for(of_frame(library), Scene(cube, Bands.of(np.arange(L)), None), **how)
+        except LibraryError as error:
+            axis_here = "give it a coordinate named wavelength, and perhaps fwhm, along its bands"
+            raise LibraryError(str(error).replace("name its wavelengths with `wavelengths`", axis_here)) from None
 
     def endmembers_of(self, E: Any) -> tuple[np.ndarray, Sequence[str], tuple[str, ...] | None]:
         """Return endmembers (L, p), names and classes of an array, or of a library with its scale checked."""

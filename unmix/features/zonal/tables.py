@@ -182,6 +182,8 @@ MAPS = ("abundance", "fraction", "mass")
 SHAPES = ("Polygon", "MultiPolygon")
 # The least area of a zone, in pixels, and the most zones that a warning names.
 LEAST_AREA, MOST_SAID = 1e-9, 5
+# A mean below which noise may have made it.
+SMALL = 0.05
 # In place of a weight of 0, by which nothing is divided.
 LEAST_WEIGHT = 1e-300
 # The least share of the pixels of a zone with a standard deviation, with which that of the mean is told.
@@ -398,6 +400,10 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
             f"{some_of([*partly], MOST_SAID)}"
         )
     where = "{band}" if zones is None else "{band} in {zone}"
+    if has_bounds and "sigma" not in maps and any(0 < row["mean"] < SMALL for row in rows if row["mean"] is not None):
+        say_once(
+            "means below 5 % may be too large, since noise only adds where a >= 0: `uncertainty` tells by how much"
+        )
     traces = dict.fromkeys(where.format(**row) for row in rows if row["sigma"] and row["mean"] < UNSURE * row["sigma"])
     if traces and has_bounds:
         other = "scls" if constraint is not None and constraint.sum_to_one else "ucls"

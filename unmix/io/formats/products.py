@@ -84,6 +84,8 @@ def outside_windows(cube: Hdf5Cube, root: h5py.Group) -> np.ndarray | None:
 
 # The dataset of EMIT's files of standard deviations (`RFLUNCERT`).
 UNCERTAINTY = "reflectance_uncertainty"
+# The size of a pixel of PRISMA, m.
+PRISMA_PIXEL = 30.0
 
 
 def emit(file: h5py.File, path: Path, held: str = "reflectance") -> Hdf5Cube | None:
@@ -216,10 +218,16 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
     cube.wavelengths, cube.fwhm = axis_in_nanometres(*axis, "nm", path, cube.problems)
     longest = waves[0].max(initial=0.0)
     cube.good_bands = np.concatenate([np.ones(len(waves[0]), bool), waves[1] > longest])
-    corner = [file.attrs.get(f"Product_ULcorner_{axis}") for axis in ("easting", "northing")]
+    first = [file.attrs.get(f"Product_ULcorner_{axis}") for axis in ("easting", "northing")]
     code = file.attrs.get("Epsg_Code")
-    if code is not None and None not in corner and np.isfinite(float(code)):
-        cube.fields["map info"] = map_info(f"EPSG:{int(code)}", float(corner[0]), float(corner[1]), 30.0, 30.0)
+    if code is not None and None not in first and np.isfinite(float(code)):
+        # Corners are centres of pixels, unless they are a whole pixel farther apart.
+        east = attribute(file, "Product_LRcorner_easting")
+        is_outer = east is not None and abs(east - float(first[0]) - PRISMA_PIXEL * samples) < PRISMA_PIXEL / 2
+        west, north = (
+            float(one) + (not is_outer) * half for one, half in zip(first, (-PRISMA_PIXEL / 2, PRISMA_PIXEL / 2))
+        )
+        cube.fields["map info"] = map_info(f"EPSG:{int(code)}", west, north, PRISMA_PIXEL, PRISMA_PIXEL)
     return cube
 
 

@@ -13,7 +13,7 @@ from ...devices.slots import put
 from ...endmembers import signal_of
 from ...endmembers.counts import noise_power
 from ...endmembers.statistics import walk
-from ...errors import CubeError
+from ...errors import CubeError, MethodError
 from ...io import Cube, Scene, spectra
 from ...options import Options
 from ...problem import Problem
@@ -103,6 +103,10 @@ class Neighbours:
 
     def chosen(self, problem: Problem, scene: Scene, noise: float | None, options: Options) -> "Neighbours":
         """Return this with the λ of the least expected error by Stein's unbiased estimate on windows of the scene."""
+        if noise is None and problem.lost:
+            raise MethodError(
+                f"`{self.kind}` auto: spectra that were taken out (`free`) hide the noise: give it by `noise`, or a number"
+            )
         if noise is None:
             powers = noise_power(signal_of(scene, options.budget, options.threads)).values()
             noise = min((power for power in powers if power is not None), default=0.0)  # more would hide differences

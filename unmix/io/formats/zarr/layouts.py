@@ -245,6 +245,8 @@ def axes_of(store: Store, array: Any, given: str) -> str:
     long = [k for k, n in enumerate(array.shape) if n > 1]
     places = range(array.ndim) if array.ndim == 3 else long
     if len(places) != 3 or math.prod(array.shape) == 0:
-        raise CubeError(f"{store.path}: {name} has the shape {array.shape}; a cube has three axes, none empty")
+        raise CubeError(
+            f"{store.path}: {name} has the shape {array.shape}; a cube has three axes, none empty: of several times or depths save one"
+        )
     order = dict(zip(places, given))
     return "".join(order.get(k, "1") for k in range(array.ndim))
