@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 196,
     "core": 1081,
 }
-TESTS = 29_905
+TESTS = 29_908
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 
