@@ -480,3 +480,17 @@ def test_a_library_in_a_sensor_s_bands_is_as_it_is_for_some_of_them(tmp_path):
         axis = {"wavelength": "{" + ", ".join(f"{w:g}" for w in centres[some]) + "}", "wavelength_units": "nm"}
         cube = open_cube(write_cube(tmp_path / f"{len(some)}.hdr", np.ones((1, 1, len(some))), **axis))
         np.testing.assert_array_equal(fit(library, cube, np.arange(len(some))).matrix, spectra[some])
+
+
+@pytest.mark.parametrize("own", ["two grids", "a gap"])
+def test_channels_of_a_finer_library_are_no_bands(tmp_path, own):
+    """Though each band's centre is a channel: of detectors with steps of 1 and 2 nm, or without water vapour."""
+    x = np.r_[350:1000, 1000:2500:2] if own == "two grids" else np.r_[350:1350, 1410:2501]
+    x = np.array(x, float)
+    library = load(write_csv(tmp_path / "e.csv", (0.5 + 0.3 * np.sin(x / 2.0))[:, None], x))
+    centres = np.arange(400, 1000, 10.0)
+    axis = {"wavelength": "{" + ", ".join(f"{w:g}" for w in centres) + "}", "wavelength_units": "nm"}
+    axis["fwhm"] = "{" + ", ".join(["10"] * len(centres)) + "}"
+    cube = open_cube(write_cube(tmp_path / "s.hdr", np.ones((1, 1, len(centres))), **axis))
+    found = fit(library, cube, np.arange(len(centres))).matrix
+    assert np.ptp(found) < 0.1  # smoothed, where single channels differ by 0.6

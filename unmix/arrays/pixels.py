@@ -216,7 +216,8 @@ def refuse_numbers(Y: np.ndarray, E: np.ndarray) -> None:
     """
     if not Y.size:
         return
-    some = Y.reshape(-1, Y.shape[-1])[:: max(1, Y.size // Y.shape[-1] // LOOKED_AT)].astype(float)
+    step = max(1, int((Y.size / Y.shape[-1] / LOOKED_AT) ** (1 / max(1, Y.ndim - 1))))
+    some = Y[(slice(None, None, step),) * (Y.ndim - 1)].reshape(-1, Y.shape[-1]).astype(float)
     is_fill = (some == some[:, :1]).all(axis=1) & (some[:, 0] < 0)
     if is_fill.mean() > LEAST_FILL and Y.shape[-1] >= FEWEST_BANDS:
         value = some[is_fill][0, 0]

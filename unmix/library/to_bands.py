@@ -30,8 +30,6 @@ MOST_SHIFT_OF_EQUAL = 0.1
 FINER = 0.499
 # Channels nearer than this share of that are the cube's own, also where those of two detectors lie between each other.
 EXACTLY = 1e-3
-# The part of the largest step of a library's channels by which its steps differ that are no even grid.
-UNEVEN_STEPS = 0.01
 # Fewer equal wavelengths than this share of the bands are chance: all bands are resampled.
 MOSTLY_EQUAL = 0.5
 # Weights held in memory at a time: bands times channels.
@@ -196,9 +194,9 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
     if cube.bands > 1 and n > 1:
         equal &= spacing(own)[rows] >= FINER * spacing(cube.wavelengths)[used]
     exact = np.abs(own[rows] - wanted) <= EXACTLY * near
-    # A finer library may have a channel at each band's centre, and has to be resampled; but where its steps differ, as
-    # those of a sensor's bands, and each centre is there, its channels are the sensor's own.
-    if n <= cube.bands or (exact.all() and np.ptp(steps := np.diff(own)) > UNEVEN_STEPS * np.abs(steps).max()):
+    # A finer library may have a channel at each band's centre, and has to be resampled; but where most of its steps
+    # differ, as those of a sensor's bands, and each centre is there, its channels are the sensor's own.
+    if n <= cube.bands or (exact.all() and len(np.unique(np.round(np.diff(own), 3))) > n / 2):
         equal |= exact
     if equal.mean() < MOSTLY_EQUAL:  # some bands smoothed and others not would be a spectrum of neither
         equal[:] = False
@@ -213,8 +211,9 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
         refuse_outside(library, wanted, widths[used], used, ~equal)
         refuse_gaps(library, wanted[~equal], widths[used][~equal], used[~equal])
         matrix[~equal] = resample(library, wanted[~equal], widths[used][~equal], used[~equal])
+        width = f"by Gaussians of {float(np.median(widths[used])):.3g} nm{' (its spacing)' * (cube.fwhm is None)}"
         say_once(
-            f"{library.source}: {n} channels; of {counted(len(used), 'band')} {int((~equal).sum())} are resampled, "
+            f"{library.source}: {n} channels; of {counted(len(used), 'band')} {int((~equal).sum())} are resampled {width}, "
             f"{int(equal.sum())} have the cube's wavelengths and are used as they are"
         )
     return matrix

@@ -69,7 +69,8 @@ def verdict(report: dict[str, Any]) -> str:
     is_open = pixels.get("certified", pixels["solved"]) < pixels["solved"]
     is_clear = bool(missing and missing.get("is_clear", True))
     poor = is_open or is_clear or (not is_noise and (share > SOME_POOR or fit.get("median", 0.0) > FAIR))
-    fair = fit.get("median", 0.0) > GOOD if beside is None else not is_noise or bool(missing)
+    # Without a measure of noise nothing says that it explains what is left.
+    fair = beside is None or not is_noise or bool(missing) or float(beside.get("worse") or 0.0) > MOST_WORSE
     colour = " poor" if poor else " fair" if fair else ""
     said = {
         "Input": text(input_in_words(report, pixels)),
@@ -92,7 +93,7 @@ def verdict(report: dict[str, Any]) -> str:
 def nothing_missing(beside: dict[str, Any] | None) -> str:
     """Return what is said where no missing spectrum was found; ``beside``: see `unmix.runs.record.misfit`."""
     if beside is None:
-        return "not looked for"
+        return "not looked for: noise was not measured, of which few bands, or many spectra, leave nothing"
     return "nothing" if beside["is_noise"] else "no single spectrum would explain what is left"
 
 

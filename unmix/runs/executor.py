@@ -147,7 +147,10 @@ def fill(
         outputs.journal.remove()  # there is nothing to resume
         partly = summary.partly_nodata
         has_mask = bool(options.reading.mask or options.reading.mask_out)
-        bits = "Landsat's QA_PIXEL is fill, cloud or shadow where QA & 31 is above 0: write that as a mask"
+        bits = (
+            "Landsat's QA_PIXEL is fill, cloud or shadow where QA & 31 is above 0, Sentinel-2's SCL where it is 0, 1, 3, "
+            "8, 9 or 10: write that as a mask"
+        )
         why = f", or by a mask: 0 in `mask`, all but 0 in `mask_out`; is it one of bits? {bits}" * has_mask
         if partly:
             why = f", {partly} for some bands alone: `bands` auto leaves out those that have no value anywhere"

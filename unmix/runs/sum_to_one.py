@@ -83,5 +83,5 @@ def beside_constant(cost: SumCost | None, scene: Scene, Y: np.ndarray, E: np.nda
     return cost._replace(
         constant=f"a constant of {shared.constant:.2g} lies beside the endmembers, an offset that was not taken off: "
         f"{words} lowers "
-        f"the median misfit to {in_percent(shared.left)}"
+        f"the median misfit to {in_percent(shared.left)} (where it varies, as glint: `free` a spectrum of ones)"
     )

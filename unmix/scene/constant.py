@@ -18,6 +18,8 @@ MOST_LEFT, NOT_WORSE = 0.5, 1.1
 # Constants of pixels are one where their median is this many deviations of theirs, and this part of the library, from 0.
 # And where it leaves less than this part of the misfit that one factor for all leaves.
 SURELY, LEAST_CONSTANT, CLEARLY = 3.0, 0.02, 0.9
+# Fewest pixels that share a constant.
+FEWEST_SHARING = 20
 # A preset's scale and offset are meant where the fitted ones differ by at most this part.
 AS_PRESET = 0.05
 
@@ -72,7 +74,7 @@ def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> Sha
 def may_share(Y: np.ndarray, E: np.ndarray) -> bool:
     """Return whether each pixel's own constant beside mixtures of E (L, p), of sum one, is nearly that of all others."""
     (L, p), unit = E.shape, float(np.abs(E).max(initial=0.0))
-    if p >= L or not len(Y) or not 0 < unit < np.inf:
+    if p >= L or len(Y) < FEWEST_SHARING or not np.ptp(Y, axis=0).any() or not 0 < unit < np.inf:
         return False
     held = np.vstack([np.column_stack([E / unit, np.ones(L)]), np.append(np.full(p, WEIGHT), 0.0)])
     constants = np.column_stack([Y / unit, np.full(len(Y), WEIGHT)]) @ np.linalg.pinv(held)[-1]

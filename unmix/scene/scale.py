@@ -147,8 +147,11 @@ def said_of_scales(ratio: float, given: tuple[float, float], size: float, larges
     """Return the options that bring pixels, ``ratio`` times as large, and spectra to one unit, best option first."""
     gain, divisor = given  # of the scene, and of the library
     power = 10.0 ** np.round(np.log10(ratio))
+    scales = [f"{power / gain:g}"]
+    if LIKE_16_BITS[0] < ratio / gain < LIKE_16_BITS[1]:  # no 16 bits hold more than 65535
+        scales = ["10000", "32768", "65535"] if power / gain < LIKE_16_BITS[1] / 10 else ["32768", "65535", *scales]
     of_scene, of_library = (
-        f"`scale` {power / gain:g}" + ", or 32768 or 65535" * bool(LIKE_16_BITS[0] < ratio / gain < LIKE_16_BITS[1]),
+        f"`scale` {', or '.join(scales)}",
         f"`library_scale` {divisor / power:g}",
     )
     is_reflectance = [length / np.sqrt(bands) <= BRIGHTEST for length in (size, largest)]

@@ -96,7 +96,7 @@ def dim_bands(rms: np.ndarray) -> np.ndarray:
 def warn_of_bands(scene: Scene, pixels: int, mean: np.ndarray, covariance: np.ndarray) -> None:
     """Warn of bands in use without a signal: they decide angles, depths and extracted spectra."""
     spread = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    constant = spread <= MOST_ROUNDING * np.abs(mean)
+    constant = np.isfinite(mean) & (spread <= MOST_ROUNDING * np.abs(mean))
     for what, found in (("with one value", constant), (FAR_BELOW, dim_bands(np.hypot(mean, spread)) & ~constant)):
         if found.any():
             log.warning(

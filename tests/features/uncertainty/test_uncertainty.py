@@ -30,7 +30,7 @@ from test_cli import unmix as command
 import unmix
 from unmix.commands.verify import verify
 from unmix.features.uncertainty.deviations import SupportScratch, Uncertainty, prepare_support
-from unmix.library import Endmembers
+from unmix.library import ClassSums, Endmembers
 from unmix.methods import METHODS, choose
 from unmix.problem import plan_problem
 from unmix.runs.record.fit import in_percent
@@ -498,3 +498,20 @@ def test_a_library_of_one_spectrum(tmp_path):
         unmix.run(path, method=method, device="cpu", out_dir=tmp_path / method, **how)
         found = np.fromfile(tmp_path / method / "s_sigma.img", "<f4").reshape(4, -1, 5)[:, 0]
         np.testing.assert_allclose(found, 0.02 / np.linalg.norm(e), rtol=1e-6)
+
+
+def test_a_class_of_alike_spectra_has_the_deviation_of_their_sum(setting):
+    """Which is that of one of them, where their own deviations are a million times as large."""
+    _, E, *_ = setting
+    near, found = E[:, 0] + 1e-6 * np.random.default_rng(5).standard_normal(L), {}
+    for name, spectra, kinds in (
+        ("one", E, list(KINDS)),
+        ("two", np.column_stack([E, near]), [*KINDS, KINDS[0]]),
+    ):
+        names = tuple(f"e{j}" for j in range(spectra.shape[1]))
+        endmembers = Endmembers(names, spectra, None, classes=tuple(kinds))
+        problem = replace(plan_problem(endmembers, *choose("ucls", None), warns=False), noise=np.full(L, 0.01))
+        made = Uncertainty(problem, ClassSums.of(endmembers, False))
+        A = np.ones((1, len(names)))
+        found[name] = made.of_pixels(np.zeros((1, L)), A, np.empty((0, L)))[0]
+    np.testing.assert_allclose(found["two"], found["one"], rtol=0.15)

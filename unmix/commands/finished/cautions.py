@@ -41,7 +41,8 @@ def warn_of_maps(
     # ``found`` is the result of `compare`, ``means`` those of all maps of either side.
     warn_of_order(one, other, found["rmse"], rmse_of)
     rest = []
-    for side, own, alone in zip((one, other), means, (found["only_a"], found["only_b"])):
+    for side, own, names in zip((one, other), means, (found["only_a"], found["only_b"])):
+        alone = [name for name in names if name not in OF_LIGHT]
         rest.append(sum(mean for name, mean in zip(side.names, own) if name in alone))
         if alone and abs(rest[-1]) > ONE:
             log.warning(

@@ -274,6 +274,8 @@ def background(given: Any, budget: int, threads: int) -> tuple[np.ndarray, np.nd
     variances, V = found.axes
     kept = variances > found.floor(LEAST_VARIANCE)
     refuse_masked(given.cube, found.pixels)
+    if not np.isfinite(found.covariance).all():
+        raise CubeError(f"{given.cube.path}: its values are too large for float64; divide them with `scale`")
     if found.pixels < 2 or not kept.any():
         raise CubeError(
             f"{given.cube.path}: its pixels do not differ, so that it has no background to detect anything against"

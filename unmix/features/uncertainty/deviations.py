@@ -65,15 +65,17 @@ class SupportScratch(NamedTuple):
     rest: np.ndarray  # (1 or p, L) what it leaves, of each where pixels have noise of their own
     residual: np.ndarray  # (L,)
     duals: np.ndarray  # (p,)
-    sums: np.ndarray  # (4, classes + 1)
+    S: np.ndarray  # (classes + 1, L) rows that make the sums of a pixel
+    spreads: np.ndarray  # (2, classes + 1) variances of sums for noise of 1, and their covariances with the last
+    sums: np.ndarray  # (2, classes + 1) sums, and those without abundances that are not sure
 
     @classmethod
-    def of(cls, p: int, L: int, k: int, classes: int, of_each: int) -> "SupportScratch":
+    def of(cls, p: int, L: int, k: int, sums: int, of_each: int) -> "SupportScratch":
         """Return arrays of these sizes."""
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("R", "B", "C"), (k, k))
         shapes |= dict.fromkeys(("sigma", "scale", "size", "duals"), (p,))
         shapes |= {"F": (k, L), "M": (k + 1, L), "left": (k + 1, k), "moved": (k,), "coefficients": (2, k)}
-        shapes |= {"rest": (of_each, L), "residual": (L,), "sums": (4, classes + 1)}
+        shapes |= {"rest": (of_each, L), "residual": (L,), "S": (sums, L), "spreads": (2, sums), "sums": (2, sums)}
         return cls(np.empty(p, np.int64), np.zeros(p, np.bool_), **{name: np.empty(s) for name, s in shapes.items()})
 
 
@@ -183,6 +185,11 @@ def prepare_support(given: Any, k: int, inverse: Any, w: Any) -> bool:
     for i in range(k - begin):
         for h in range(i + 1):
             w.B[i, h] = w.B[h, i] = dot(M[begin + i], M[begin + h])
+    for c in range(given.members.shape[0]):
+        for b in range(L):
+            w.S[c, b] = 0.0
+        for i in range(k):
+            add_multiple(given.members[c, w.support[i]], M[i], w.S[c])
     if not given.is_each:
         covary(given.weights, k, True, w)
     m, g = w.coefficients
@@ -214,14 +221,25 @@ def prepare_support(given: Any, k: int, inverse: Any, w: Any) -> bool:
 
 @compiled
 def covary(noise: Any, k: int, is_deviation: bool, w: Any) -> None:
-    """Write the covariance of a support's abundances to ``w.C``, by the deviation, or the variance, of each band."""
+    """Write covariances of a support's abundances and sums to the scratch w, by the deviation or variance of bands."""
     for i in range(k):
         for h in range(i + 1):
-            total = 0.0
-            for b in range(noise.shape[0]):
-                total += w.M[i, b] * w.M[h, b] * (noise[b] * noise[b] if is_deviation else noise[b])
-            w.C[i, h] = w.C[h, i] = total
+            w.C[i, h] = w.C[h, i] = weighted(w.M[i], w.M[h], noise, is_deviation)
         w.sigma[w.support[i]] = w.C[i, i] ** 0.5
+    # From the rows of sums: what is left of covariances of alike spectra would be rounding.
+    last = w.S.shape[0] - 1
+    for c in range(last + 1):
+        w.spreads[0, c] = weighted(w.S[c], w.S[c], noise, is_deviation)
+        w.spreads[1, c] = weighted(w.S[c], w.S[last], noise, is_deviation)
+
+
+@compiled
+def weighted(a: Any, b: Any, noise: Any, is_deviation: bool) -> Any:
+    """Return the product of two rows of bands, weighted by the variance of each."""
+    total = 0.0
+    for i in range(noise.shape[0]):
+        total += a[i] * b[i] * (noise[i] * noise[i] if is_deviation else noise[i])
+    return total
 
 
 @compiled
@@ -261,16 +279,13 @@ def drop_unsure(A: Any, noise: Any, k: int, w: Any) -> None:
 @compiled
 def deviations_of_sums(given: Any, A: Any, noise: Any, k: int, w: Any, out: Any) -> None:
     """Write the deviations of sums by class, and of the brightness, to ``out`` (classes + 1,); A (p,) are abundances."""
-    members, last, (sums, moved, variances, shared) = given.members, given.members.shape[0] - 1, w.sums
-    for c in range(last, -1, -1):
-        sums[c], moved[c], variances[c], shared[c] = 0.0, 0.0, 0.0, 0.0
+    members, last, (sums, moved), (variances, shared) = given.members, given.members.shape[0] - 1, w.sums, w.spreads
+    for c in range(last + 1):
+        sums[c], moved[c] = 0.0, 0.0
         for i in range(k):
             part = members[c, w.support[i]]
             sums[c] += part * A[w.support[i]]
             moved[c] += part * w.moved[i]
-            for h in range(k if part != 0.0 else 0):
-                variances[c] += part * members[c, w.support[h]] * w.C[i, h]
-                shared[c] += part * members[last, w.support[h]] * w.C[i, h]
     light = sums[last]
     height = light if given.is_normalized and light > 0.0 else 1.0
     for c in range(last + 1):
@@ -466,7 +481,7 @@ class Uncertainty:
         order = np.argsort(free @ np.random.default_rng(0).integers(2**40, size=p), kind="stable")
         of_each = p if len(variances) else 1
         k = int(free.sum(axis=1).max(initial=1))
-        w = SupportScratch.of(p, L, k, max(0, len(self.given.members) - 1), of_each)
+        w = SupportScratch.of(p, L, k, len(self.given.members), of_each)
         depends, found = np.zeros(len(A), bool), np.empty((len(A), self.given.members.shape[0] or p))
         if self.constraint.has_bounds:
             found = np.empty((len(A), found.shape[1] + 1))

@@ -167,16 +167,24 @@ def is_text(path: str | os.PathLike[str]) -> bool:
     return not (is_header or is_latin) and all(letter.isprintable() or letter.isspace() for letter in text)
 
 
+# The column of noise that other bands do not explain, in tables of `unmix.mnf`.
+BY_BANDS = "by_bands"
+
+
 def read_numbers(path: str | os.PathLike[str], what: str, of: str) -> list[float]:
-    """Return the last number of each line of a text or CSV file, whose first line may have none."""
+    """Return the last number of each line of a text or CSV file, whose first line may have none.
+
+    Of the table that `unmix.mnf` writes it is the noise that other bands do not explain.
+    """
     try:
         text = decoded(read_small(located(path), LONGEST_FILE))
     except InputError as error:
         raise InputError(f"cannot read the {what}: {error}") from None
-    values = []
+    values, place = [], -1
     for number, (_, cells) in enumerate(list_rows(text, path, InputError)):
+        place = cells.index(BY_BANDS) if BY_BANDS in cells else place
         try:
-            values.append(float(cells[-1]))
+            values.append(float(cells[place]))
         except ValueError:
             if number:  # the first line may be a heading
                 raise InputError(

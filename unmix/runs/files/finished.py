@@ -59,7 +59,7 @@ log = logging.getLogger("unmix")
 MOST_REPEATED = 5
 # A date in a scene's name, perhaps with a time behind it; or a year and a day of it, as MODIS and HLS have them.
 DATE = re.compile(r"(?<![0-9])((?:19|20)[0-9]{2})([-_]?)([01][0-9])\2([0-3][0-9])(?:[0-9]{6})?(?![0-9])")
-DAY_OF_YEAR = re.compile(r"(?<=[.A])((?:19|20)[0-9]{2})([0-3][0-9]{2})(?![0-9])")
+DAY_OF_YEAR = re.compile(r"(?:(?<=[._]A)|(?<=\.)(?=[0-9]{7}T[0-9]))((?:19|20)[0-9]{2})([0-3][0-9]{2})(?![0-9])")
 
 # Most runs that a message names.
 MOST_NAMED = 3
@@ -113,7 +113,8 @@ def date_in(name: str) -> str | None:
         if found := DATE.search(name):
             return datetime.date(int(found[1]), int(found[3]), int(found[4])).isoformat()
         if found := DAY_OF_YEAR.search(name):
-            return datetime.datetime.strptime(found[1] + found[2], "%Y%j").date().isoformat()
+            day = datetime.datetime.strptime(found[1] + found[2], "%Y%j").date()
+            return day.isoformat() if day.year == int(found[1]) else None
     return None
 
 

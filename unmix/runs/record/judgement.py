@@ -12,7 +12,7 @@ from ...problem import some_of
 from ...summary import POOR, Summary
 from .bands import said_of_bands
 from .fit import abundances_of, in_percent, share_above
-from .misfit import FAR, MOST_WORSE, WORSE, Misfit
+from .misfit import EXPLAINED, FAR, MOST_WORSE, WORSE, Misfit
 
 # A relative RMSE above `POOR` in the median pixel is a poor fit; above `POOR_PART` at the 95th percentile, or above
 # `POOR` in a larger share of the pixels than `SOME_POOR`, a part of the scene is fitted poorly: of a granule with 3 %
@@ -296,7 +296,9 @@ def say_far(seen: Seen) -> Iterator[str]:
 def say_worse(seen: Seen) -> Iterator[str]:
     """Say that some pixels are fitted much worse than the others, whose misfit is noise."""
     found = None if seen.free is None else seen.free.misfit
-    if found is not None and found.is_noise and found.worse > MOST_WORSE and not seen.lacking and not seen.both_signs:
+    if found is None or found.over_noise > EXPLAINED or seen.lacking or seen.both_signs:
+        return
+    if found.worse > MOST_WORSE and said_of_misfit(seen, False, False) is None:
         yield (
             f"{in_percent(found.worse)} of the pixels are fitted over {WORSE:g} times worse than nine in ten: spikes, or "
             "a spectrum that is missing there; see the RMSE map"
