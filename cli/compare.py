@@ -97,7 +97,8 @@ def command(
     (--ranges), it says how many of B's values are inside; if A or B has deviations (--uncertainty), how many pixels
     differ by at most one (68 % of noise alone) and by more than 1.96 (5 %): a map of the difference has its z, too, and
     --threshold counts these alone. If pixels of A and B are of other sizes, the smaller ones are averaged by area onto
-    the larger; of these at least half must have values, and be kept by --mask.
+    the larger; of these at least half must have values, and be kept by --mask. Exit code 0 says nothing of differences:
+    a script tests rmse, only_a, only_b and pixels of --json.
     """
     from unmix import compare
 

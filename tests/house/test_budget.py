@@ -13,7 +13,7 @@ ROOMS = {
     "solvers": 4682,
     "io": 5382,
     "endmembers": 3500,
-    "runs and outputs": 3466,
+    "runs and outputs": 3467,
     "commands and cli": 4262,
     "arrays": 1611,
     "library": 1456,

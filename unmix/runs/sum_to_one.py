@@ -11,6 +11,8 @@ from .record.judgement import POOR, SumCost, in_percent
 # Most pixels that are solved twice, and most abundances in all, since a pixel of a large library takes 10 ms; fewest
 # pixels.
 MOST_PIXELS, MOST_ABUNDANCES, FEWEST_PIXELS = 400, 40_000, 50
+# The part of the median pixel above which a constant is no offset, but says that spectra are of another kind.
+MOST_OF_PIXEL = 0.8
 
 
 def cost_of_sum(Y: np.ndarray, E: np.ndarray) -> SumCost | None:
@@ -58,7 +60,7 @@ def hidden_constant(scene: Scene, Y: np.ndarray, E: np.ndarray) -> SumCost | Non
     from ..scene.constant import may_share, remedy  # of scenes with a constant alone
 
     found = remedy(scene, Y, E) if may_share(Y, E) else None
-    if found is None:
+    if found is None or abs(found[0].constant) > MOST_OF_PIXEL * float(np.median(np.sqrt(np.square(Y).mean(axis=1)))):
         return None
     shared, words = found
     said = (

@@ -18,9 +18,9 @@ BEYOND_COUNTS = 1.5
 MOST_READ = 2048
 # The largest deviation, beside the mean, that is rounding of one value.
 MOST_ROUNDING = 1e-13
-# A band below this part of the bands on both sides of it, of so many on each side by their medians, is dead: what it
-# holds is noise of its reading.
-DIM, BESIDE, FAR_BELOW = 0.05, 5, "far below the bands on both sides"
+# Of so many bands or more, whose spectra are smooth, a band below this part of the bands on both sides of it, of so many
+# on each side by their medians, is dead: what it holds is noise of its reading.
+SPECTROMETER, DIM, BESIDE, FAR_BELOW = 20, 0.05, 5, "far below the bands on both sides"
 # The part of such bands within the windows of water vapour from which on these are advised.
 MOSTLY = 0.8
 
@@ -87,7 +87,7 @@ def moments_of(Y: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
 def dim_bands(rms: np.ndarray) -> np.ndarray:
     """Return which bands lie far below the bands on both sides, bool (L,), by the root mean squares of all (L,)."""
     dim = np.zeros(len(rms), bool)
-    for b in range(1, len(rms) - 1 if len(rms) > FEWEST_BANDS else 0):
+    for b in range(1, len(rms) - 1 if len(rms) >= SPECTROMETER else 0):
         sides = rms[max(0, b - BESIDE) : b], rms[b + 1 : b + 1 + BESIDE]
         dim[b] = rms[b] < DIM * min(map(np.median, sides))
     return dim

@@ -376,7 +376,7 @@ def test_how_far_deviations_can_be_trusted_is_said(setting, caplog, words, form)
     said = trust["said"]
     first, second = said.split("; ")
     assert f"deviations are exact in {in_percent(np.mean(known > 3))} of the pixels" in first
-    assert second.startswith(f"in {in_percent(np.mean(known < 1))} of the pixels a fraction is within its noise of 0")
+    assert second.startswith(f"in {in_percent(np.mean(known < 1))} of the pixels a fraction is within noise of 0")
     levels = {record.getMessage(): record.levelname for record in caplog.records}
     assert levels[f"s: {first}"] == levels[f"s: {second}"] == "INFO"
     text = unmix.report(folder / "s", overwrite=True).read_text()

@@ -57,7 +57,7 @@ def command(source: str, as_json: bool, **settings: Any) -> None:
             f"{source}: bands chosen: {len(chosen['bands'])}, RMSEP {chosen['rmsep']:.4g}; before weak ones were left "
             "out: "
             f"{len(chosen['before_elimination'])}, RMSEP {chosen['least_rmsep']:.4g} (both optimistic: the bands were "
-            "chosen by it)"
+            "chosen by it: for an error to report hold samples back yourself)"
         )
     for path in chosen["files"]:
         log.info(f"wrote {path}")

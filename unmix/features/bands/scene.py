@@ -282,9 +282,7 @@ def by_name(names: tuple[str, ...], values: dict[str, Any], source: Any, target:
     if len(row_of) != len(values["name"]) or set(row_of) != set(names) or len(names) != len(row_of):
         unmatched = sorted(set(row_of) ^ set(names))
         fault = f"'{unmatched[0]}' is in one of them only" if unmatched else "one comes twice"
-        raise LibraryError(
-            f"{target}: its names differ from those of {source}: {fault}; leave them out where the order is the same"
-        )
+        raise LibraryError(f"{target}: its names differ from those of {source}: {fault}; take that sample out of both")
     return np.array([values["value"][row_of[name]] for name in names])
 
 

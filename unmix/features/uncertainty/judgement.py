@@ -49,7 +49,7 @@ def said_of_deviations(above_3: float, below_1: float, problem: Problem) -> list
     if below_1 > MANY_NEAR_ZERO:
         other = "scls" if problem.constraint.sum_to_one else "ucls"
         said.append(
-            f"in {in_percent(below_1)} of the pixels a fraction is within its noise of 0 (validity below "
-            f"{DOUBTFUL:g}): means of small fractions are too large, those of `method` {other} are not"
+            f"in {in_percent(below_1)} of the pixels a fraction is within noise of 0: means of small ones are too large, "
+            f"not by `method` {other}"
         )
     return [(logging.INFO, sentence) for sentence in said]
