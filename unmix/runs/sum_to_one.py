@@ -64,8 +64,8 @@ def hidden_constant(scene: Scene, Y: np.ndarray, E: np.ndarray) -> SumCost | Non
         return None
     shared, words = found
     said = (
-        f"a constant of {shared.constant:.2g} lies beside the endmembers, an offset as it seems: {words} takes it off "
-        "(where it varies, as glint: `free` a spectrum of ones)"
+        f"a constant of {shared.constant:.2g} lies beside the endmembers, an offset as it seems: {words} takes it off, "
+        "`free` ones if it varies"
     )
     return SumCost(len(Y), shared.median, shared.left, 1.0, 0.0, said)
 
@@ -85,5 +85,5 @@ def beside_constant(cost: SumCost | None, scene: Scene, Y: np.ndarray, E: np.nda
     return cost._replace(
         constant=f"a constant of {shared.constant:.2g} lies beside the endmembers, an offset that was not taken off: "
         f"{words} lowers "
-        f"the median misfit to {in_percent(shared.left)} (where it varies, as glint: `free` a spectrum of ones)"
+        f"the median misfit to {in_percent(shared.left)}"
     )

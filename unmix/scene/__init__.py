@@ -50,6 +50,8 @@ check_scale, ratio_of_sizes, said_of_scales, scale_fault, unit_of_library = (
 )
 both_places, placed = (later("unmix.io", f"ground:{name}") for name in ("both_places", "placed"))
 
+# Bands of a photograph of 8 bits, with or without alpha.
+PHOTO_BANDS = (3, 4)
 # Placeholders in mask names, filled in for each scene: {stem}, {dir}, and {stem:RFL=MASK} for the stem with another
 # word.
 OF_SCENE = re.compile(r"\{(stem|dir)(?::([^=}]+)=([^}]*))?\}")
@@ -234,6 +236,11 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
         log.warning(
             f"{cube.path}: by its name it may have an offset, which is not taken off: `offset` {own['offset']:g} does, "
             "`offset` 0 where there is none"
+        )
+    if cube.dtype == np.uint8 and cube.bands in PHOTO_BANDS and cube.wavelengths is None and cube.gain is None:
+        say_once(
+            f"{cube.path}: if it is a photograph, its values are no light: decode them first (sRGB: about the power 2.2)",
+            logging.WARNING,
         )
     zero_gain = bands.index[bands.gain == 0]
     if len(zero_gain):

@@ -19,6 +19,9 @@ ENOUGH_PIXELS, FEWEST_LINES = 10_000, 16
 UNDECLARED = "in every band, and no header says that this means no data"
 SATURATED = "in some bands, as saturated ones do"
 SWAPPED = "are smooth along the bands only with the bytes of each value swapped"
+# Numbers below the largest that hardly any pixel holds where that is where a detector saturates: so many times fewer; and
+# fewest pixels that hold that.
+A_LITTLE_LESS, MANY_TIMES, FEWEST_AT_TOP = 8, 5, 20
 # Pixels of an ENVI cube that are looked at for that, and fewest; fewest bands; how many times as rough they are as they are.
 SOME_PIXELS, FEWEST_PIXELS, FEWEST_OF_AXIS, ROUGHER = 200, 20, 10, 3.0
 
@@ -48,6 +51,7 @@ class ConstantPixels:
             getattr(cube, "blank", None) != nodata
         )  # else masks write it into pixels that they leave out
         self.some: list[np.ndarray] = []
+        self.top, self.at_top, self.below = -np.inf, 0, 0
         lines = min(cube.lines, max(FEWEST_LINES, ENOUGH_PIXELS // cube.samples))
         self.line_step, self.sample_step = cube.lines // lines, -(-cube.samples * lines // ENOUGH_PIXELS)
 
@@ -72,6 +76,7 @@ class ConstantPixels:
         self.pixels += first.size
         if (lacking := SOME_PIXELS - sum(map(len, self.some))) > 0:
             self.some.append(values[~constant][:lacking, self.index])
+        self.look_at_top(values[..., self.index].reshape(-1, len(self.index))[~constant.ravel()])
         if self.largest is not None and (is_largest := values == int(self.largest)).any():
             is_largest = is_largest[..., self.index]
             self.saturated += int((is_largest.any(axis=2) & ~is_largest.all(axis=2)).sum())
@@ -81,6 +86,16 @@ class ConstantPixels:
             else:
                 self.counts[float(value)] += int(count)
         return constant.ravel()
+
+    def look_at_top(self, Y: np.ndarray) -> None:
+        """Count the pixels (n, L) that hold the largest number seen so far, and those that hold a little less."""
+        if Y.dtype.kind not in "iu" or Y.dtype.itemsize == 1 or not Y.size or (top := int(Y.max())) < self.top:
+            return
+        if top > self.top:
+            self.top, self.at_top, self.below = top, 0, 0
+        highest = Y.max(axis=1)
+        self.at_top += int((highest == top).sum())
+        self.below += int(((highest < top) & (highest >= top - A_LITTLE_LESS)).sum())
 
     def message(self) -> str | None:
         """Return a sentence with each fill value, its share and the option to leave it out; None without one."""
@@ -110,14 +125,23 @@ class ConstantPixels:
 
     def said_of_saturated(self) -> str | None:
         """Return a sentence about pixels with the largest number of their type in some bands; None without any."""
+        if self.at_top > max(FEWEST_AT_TOP, LEAST_SHARE * self.pixels, MANY_TIMES * self.below) and self.top not in (
+            self.largest,
+            self.nodata,
+        ):
+            return self.said_of(self.at_top, self.top)
         if self.largest is None:
             return None
         whole = self.counts[self.largest]  # saturated in all bands, where they are too few for fill
         saturated = self.saturated + whole * (whole <= LEAST_SHARE * self.pixels)
         if not saturated:
             return None
-        hold = f"{saturated} of the {self.pixels} pixels looked at hold {self.largest:.0f} {SATURATED}"
-        return f"{hold}; `valid_max` {self.largest - 1:.0f} leaves them out"
+        return self.said_of(saturated, self.largest)
+
+    def said_of(self, count: int, largest: float) -> str:
+        """Return the sentence about so many saturated pixels, and the options that leave them, or their bands, out."""
+        hold = f"{count} of the {self.pixels} pixels looked at hold {largest:.0f} {SATURATED}"
+        return f"{hold}; `valid_max` {largest - 1:.0f} leaves these pixels out, `bands` without those bands keeps them"
 
     def said_of_bytes(self) -> str | None:
         """Return a sentence where a header's byte order is wrong, as far as spectra are smooth; None elsewhere."""

@@ -165,3 +165,17 @@ def test_a_threshold_that_no_pixel_reaches_is_said(tmp_path, by, caplog):
     found = unmix.detect(write_cube(tmp_path / "s.hdr", Y), tmp_path / "t.csv", detector=by, out_dir=tmp_path, scale=1)
     said = [record.getMessage() for record in caplog.records if "too near the background" in record.getMessage()]
     assert len(said) == sum(limit >= 1 for limit in found["thresholds"]) == (by == "mf")
+
+
+@pytest.mark.parametrize("by", ["mf", "ace"])
+def test_a_strong_plume_hides_no_weaker_source(tmp_path, by):
+    """The deviation of the background is that of most pixels, not of all."""
+    random = np.random.default_rng(6)
+    Y = 1.0 + 0.01 * random.standard_normal((70, 70, 20)) + 0.05 * random.standard_normal((70, 70, 1))
+    target = 1.0 + np.sin(np.arange(20.0))
+    Y[10:14, 10:14] += np.sin(np.arange(20.0))
+    Y[50:53, 50:53] += 0.12 * np.sin(np.arange(20.0))
+    path = write_cube(tmp_path / "s.hdr", Y, wavelength=WAVES)
+    write_csv(tmp_path / "t.csv", target[:, None], AXIS, names=["gas"])
+    found = unmix.detect(path, tmp_path / "t.csv", detector=by, scale=1)["places"]
+    assert [(10 <= one["line"] < 14, 50 <= one["line"] < 53) for one in found] == [(True, False), (False, True)]

@@ -20,6 +20,7 @@ from ...maps.plain_map import new_maps, put_lines, refuse_masked, table_text
 from ...outputs.names import inputs_of
 from ...scene import SCALE_PIXELS, ReadOptions, open_scene, said_of_scales, sampled_spectra, unit_of_library
 from ...scene.sample import warn_of_sample
+from ...scene.signal import usual_deviation
 
 # Pixels of a target, in file order, that are kept at most: above a threshold that so many exceed it is no rare target.
 MOST_ABOVE = 100_000
@@ -132,9 +133,9 @@ def detect(
     select, library_scale, across_gaps
         See `unmix.run`.
     threshold : float, optional
-        The score above which a pixel is of a place; default: the score of 6 standard deviations of the background along
-        the target: of the matched filter as many of its own, of the cosine 36 / (35 + rank), of a pixel that is so far
-        and else as the background.
+        The score above which a pixel is of a place; default: the score of 6 deviations of the background along the
+        target, by the median distance from the median: of the matched filter as many of its own, of the cosine of a
+        pixel that is so far and else as the background.
     out_dir, format, overwrite, memory, threads, **reading
         See `unmix.mnf`.
 
@@ -181,11 +182,10 @@ def detect(
                 f"{library.names[int(lengths.argmin())]}: is the mean of the scene, from which nothing tells it"
             )
         rank = len(whiten.T)
-        usual = (
-            DEVIATIONS / lengths
-            if detector == "mf"
-            else np.full(len(lengths), DEVIATIONS**2 / (DEVIATIONS**2 + rank - 1))
-        )
+        # By medians of a sample: what a plume adds to the deviation of all pixels would hide weaker ones.
+        some = (sampled_spectra(given, SCALE_PIXELS)[0] - mean) @ (whiten @ (targets / lengths))
+        far = DEVIATIONS * np.array([usual_deviation(column) for column in some.T])
+        usual = far / lengths if detector == "mf" else far**2 / (far**2 + rank - 1)
         limits = usual if threshold is None else np.full(len(lengths), threshold)
         # Pixels of the target alone have a score of 1.
         for name, limit in zip(library.names, limits):

@@ -48,9 +48,8 @@ MOST_PIXELS, MOST_MASKED = 0.5, 0.9
 MANY_LIT, BRIGHTER = 0.25, 1.1
 # The share of the pixels with values that are masked for single bands, above which it is said.
 MANY_PARTLY = 0.02
-# Deviations of sums by noise below which brightness that varied by 15 % would show; and beyond which sums say nothing, as
-# of spectra that are equal up to a factor.
-TELLING, MOST_OF_SUM = 0.15, 1.0
+# Deviations of sums by noise beyond which sums say nothing, as of spectra that are equal up to a factor.
+MOST_OF_SUM = 1.0
 # The ratio of bright to dark pixels' sums of unconstrained abundances from which on brightness varies; the least
 # by which their median is off one where most pixels are darker, or brighter, than the library; and how much of that the
 # misfit may be, since of spectra that are missing the sum is not one.
@@ -318,8 +317,7 @@ def say_brightness(seen: Seen) -> Iterator[str]:
     if noise is not None and noise < MOST_OF_SUM and constraint.is_cone and len(seen.names) > 1 and seen.is_noise:
         other = "fcls" if constraint.has_bounds else "scls"
         fcls = f"`method` {other}, which takes the sum for one, errs less"
-        even = f"noise hides whether brightness varies (sums of abundances are ±{noise:.2g}): where it does not, {fcls}"
-        yield f"brightness is even, but for noise: {fcls}" if noise < TELLING else even
+        yield f"sums of abundances vary as noise makes them (±{noise:.2g}): where brightness is even, {fcls}"
     if seen.both_signs or not constraint.sum_to_one or len(seen.names) < 2:
         return
     if seen.free is None or seen.is_flat or seen.is_shifted or seen.lacking > MANY_OUTSIDE:
