@@ -19,7 +19,7 @@ ROOMS = {
     "library": 1456,
     "compiled": 1076,
     "pages": 872,
-    "scene": 1094,
+    "scene": 1095,
     "devices": 609,
     "maps": 441,
     "problem": 333,

@@ -258,7 +258,7 @@ def test_a_detector_that_saturates_below_its_type_is_named(tmp_path, cut):
     """And a scene that only is bright in places is not."""
     random = np.random.default_rng(6)
     E = np.linspace(0.1, 0.9, 12)[:, None] * random.uniform(0.2, 1.0, 3)
-    cube = np.round(9000 * random.dirichlet(np.ones(3), (60, 60)) @ E.T + random.normal(0, 9, (60, 60, 12)))
+    cube = np.round(8400 * random.dirichlet(np.ones(3), (60, 60)) @ E.T + random.normal(0, 9, (60, 60, 12)))
     findings = unmix.check(write_cube(tmp_path / "c.hdr", np.minimum(cube, cut).clip(0).astype(np.uint16)))["findings"]
     assert any("hold 4095 in some bands" in one["message"] for one in findings) == (cut == 4095)
 

@@ -20,8 +20,8 @@ UNDECLARED = "in every band, and no header says that this means no data"
 SATURATED = "in some bands, as saturated ones do"
 SWAPPED = "are smooth along the bands only with the bytes of each value swapped"
 # Numbers below the largest that hardly any pixel holds where that is where a detector saturates: so many times fewer; and
-# fewest pixels that hold that.
-A_LITTLE_LESS, MANY_TIMES, FEWEST_AT_TOP = 8, 5, 20
+# fewest pixels that hold that, and the share from which on it is fill of bands.
+A_LITTLE_LESS, MANY_TIMES, FEWEST_AT_TOP, MOST_AT_TOP = 8, 5, 20, 0.5
 # Pixels of an ENVI cube that are looked at for that, and fewest; fewest bands; how many times as rough they are as they are.
 SOME_PIXELS, FEWEST_PIXELS, FEWEST_OF_AXIS, ROUGHER = 200, 20, 10, 3.0
 
@@ -125,7 +125,8 @@ class ConstantPixels:
 
     def said_of_saturated(self) -> str | None:
         """Return a sentence about pixels with the largest number of their type in some bands; None without any."""
-        if self.at_top > max(FEWEST_AT_TOP, LEAST_SHARE * self.pixels, MANY_TIMES * self.below) and self.top not in (
+        least = max(FEWEST_AT_TOP, LEAST_SHARE * self.pixels, MANY_TIMES * self.below)
+        if least < self.at_top < MOST_AT_TOP * self.pixels and self.top not in (
             self.largest,
             self.nodata,
         ):
