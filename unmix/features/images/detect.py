@@ -184,9 +184,10 @@ def detect(
         rank = len(whiten.T)
         # By medians of a sample: what a plume adds to the deviation of all pixels would hide weaker ones.
         some = (sampled_spectra(given, SCALE_PIXELS)[0] - mean) @ (whiten @ (targets / lengths))
-        far = DEVIATIONS * np.array([usual_deviation(column) for column in some.T])
-        usual = far / lengths if detector == "mf" else far**2 / (far**2 + rank - 1)
-        limits = usual if threshold is None else np.full(len(lengths), threshold)
+        usual = np.array([usual_deviation(column) if len(column) else 0.0 for column in some.T])
+        far = DEVIATIONS * np.where(usual > 0, usual, 1.0)  # 0 where most pixels are equal
+        scores = far / lengths if detector == "mf" else far**2 / (far**2 + rank - 1)
+        limits = scores if threshold is None else np.full(len(lengths), threshold)
         # Pixels of the target alone have a score of 1.
         for name, limit in zip(library.names, limits):
             if limit >= 1:
