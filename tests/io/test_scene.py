@@ -237,8 +237,8 @@ def test_values_above_the_largest_that_is_valid(tmp_path, caplog, dtype, nodata,
     np.testing.assert_array_equal(scene.spectra(raw).reshape(9, -1, 5)[kept], cube[:, window:, :5][kept])
     warn_of_fill(open_scene(path, ReadOptions(bands="1-5")))
     said = (
-        f"2 of the 99 pixels looked at hold {largest} in some bands, as saturated ones do; `valid_max` {largest - 1} "
-        "leaves"
+        f"2 of the 99 pixels looked at hold {largest} in some bands, as saturated ones, or fill, do; `valid_max` "
+        f"{largest - 1} leaves"
     )
     assert (said in caplog.text) == (dtype != "float32")
     caplog.clear()

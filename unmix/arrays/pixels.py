@@ -23,6 +23,8 @@ from .own import solve_own
 
 # Pixels that are looked at to tell their unit; how many times as large as endmembers pixels of one unit may be.
 LOOKED_AT, LARGEST_RATIO = 1000, 50.0
+# The fraction of the golden ratio, whose multiples spread over an array of any shape and follow none of its columns.
+GOLDEN = 0.6180339887498949
 # Share of the pixels from which on one value below 0 in all bands, of so many at least, is fill.
 LEAST_FILL, FEWEST_BANDS = 0.005, 4
 
@@ -216,8 +218,9 @@ def refuse_numbers(Y: np.ndarray, E: np.ndarray) -> None:
     """
     if not Y.size:
         return
-    step = max(1, int((Y.size / Y.shape[-1] / LOOKED_AT) ** (1 / max(1, Y.ndim - 1))))
-    some = Y[(slice(None, None, step),) * (Y.ndim - 1)].reshape(-1, Y.shape[-1]).astype(float)
+    number = Y.size // Y.shape[-1]
+    places = (np.arange(min(LOOKED_AT, number)) * GOLDEN % 1 * number).astype(int)
+    some = Y[np.unravel_index(places, Y.shape[:-1])].astype(float) if Y.ndim > 1 else Y[None].astype(float)
     is_fill = (some == some[:, :1]).all(axis=1) & (some[:, 0] < 0)
     if is_fill.mean() > LEAST_FILL and Y.shape[-1] >= FEWEST_BANDS:
         value = some[is_fill][0, 0]

@@ -30,6 +30,8 @@ MOST_SHIFT_OF_EQUAL = 0.1
 FINER = 0.499
 # Channels nearer than this share of that are the cube's own, also where those of two detectors lie between each other.
 EXACTLY = 1e-3
+# The part of a step by which wavelengths of a grid may be off.
+OFF_GRID = 0.01
 # Fewer equal wavelengths than this share of the bands are chance: all bands are resampled.
 MOSTLY_EQUAL = 0.5
 # Weights held in memory at a time: bands times channels.
@@ -194,9 +196,9 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
     if cube.bands > 1 and n > 1:
         equal &= spacing(own)[rows] >= FINER * spacing(cube.wavelengths)[used]
     exact = np.abs(own[rows] - wanted) <= EXACTLY * near
-    # A finer library may have a channel at each band's centre, and has to be resampled; but where most of its steps
-    # differ, as those of a sensor's bands, and each centre is there, its channels are the sensor's own.
-    if n <= cube.bands or (exact.all() and len(np.unique(np.round(np.diff(own), 3))) > n / 2):
+    # A finer library may have a channel at each band's centre, and has to be resampled; but where it is on no grid, as a
+    # sensor's bands, and each centre is there, its channels are the sensor's own.
+    if n <= cube.bands or (exact.all() and not is_on_grid(own)):
         equal |= exact
     if equal.mean() < MOSTLY_EQUAL:  # some bands smoothed and others not would be a spectrum of neither
         equal[:] = False
@@ -217,6 +219,13 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
             f"{int(equal.sum())} have the cube's wavelengths and are used as they are"
         )
     return matrix
+
+
+def is_on_grid(waves: np.ndarray) -> bool:
+    """Return whether wavelengths (n,) lie whole steps apart, the least of theirs, as those of spectrometers that resample."""
+    steps = np.abs(np.diff(waves))
+    apart = (waves - waves[0]) / np.min(steps, where=steps > 0, initial=np.inf)
+    return bool(np.all(np.abs(apart - np.round(apart)) < OFF_GRID))
 
 
 def nearest(waves: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -17,11 +17,11 @@ FEWEST_BANDS = 4
 ENOUGH_PIXELS, FEWEST_LINES = 10_000, 16
 # Words that mark a message, so that it is logged once for a scene.
 UNDECLARED = "in every band, and no header says that this means no data"
-SATURATED = "in some bands, as saturated ones do"
+SATURATED = "in some bands, as saturated ones, or fill, do"
 SWAPPED = "are smooth along the bands only with the bytes of each value swapped"
-# Numbers below the largest that hardly any pixel holds where that is where a detector saturates: so many times fewer; and
-# fewest pixels that hold that, and the share from which on it is fill of bands.
-A_LITTLE_LESS, MANY_TIMES, FEWEST_AT_TOP, MOST_AT_TOP = 8, 5, 20, 0.5
+# By which part of it numbers are a little below the largest: hardly any pixel holds those where that is where a
+# detector saturates, so many times fewer. The fewest pixels that hold it; the share from which on it is fill of bands.
+A_LITTLE_LESS, MANY_TIMES, FEWEST_AT_TOP, MOST_AT_TOP = 0.02, 3, 20, 0.5
 # Pixels of an ENVI cube that are looked at for that, and fewest; fewest bands; how many times as rough they are as they are.
 SOME_PIXELS, FEWEST_PIXELS, FEWEST_OF_AXIS, ROUGHER = 200, 20, 10, 3.0
 
@@ -52,6 +52,7 @@ class ConstantPixels:
         )  # else masks write it into pixels that they leave out
         self.some: list[np.ndarray] = []
         self.top, self.at_top, self.below = -np.inf, 0, 0
+        self.tops: list[np.ndarray] = []
         lines = min(cube.lines, max(FEWEST_LINES, ENOUGH_PIXELS // cube.samples))
         self.line_step, self.sample_step = cube.lines // lines, -(-cube.samples * lines // ENOUGH_PIXELS)
 
@@ -76,7 +77,8 @@ class ConstantPixels:
         self.pixels += first.size
         if (lacking := SOME_PIXELS - sum(map(len, self.some))) > 0:
             self.some.append(values[~constant][:lacking, self.index])
-        self.look_at_top(values[..., self.index].reshape(-1, len(self.index))[~constant.ravel()])
+        if values.dtype.kind in "iu" and values.dtype.itemsize > 1:
+            self.look_at_top(values[..., self.index].reshape(-1, len(self.index))[~constant.ravel()])
         if self.largest is not None and (is_largest := values == int(self.largest)).any():
             is_largest = is_largest[..., self.index]
             self.saturated += int((is_largest.any(axis=2) & ~is_largest.all(axis=2)).sum())
@@ -89,13 +91,14 @@ class ConstantPixels:
 
     def look_at_top(self, Y: np.ndarray) -> None:
         """Count the pixels (n, L) that hold the largest number seen so far, and those that hold a little less."""
-        if Y.dtype.kind not in "iu" or Y.dtype.itemsize == 1 or not Y.size or (top := int(Y.max())) < self.top:
+        if not Y.size or (top := int(Y.max())) < self.top:
             return
         if top > self.top:
-            self.top, self.at_top, self.below = top, 0, 0
+            self.top, self.at_top, self.below, self.tops = top, 0, 0, []
         highest = Y.max(axis=1)
         self.at_top += int((highest == top).sum())
-        self.below += int(((highest < top) & (highest >= top - A_LITTLE_LESS)).sum())
+        self.below += int(((highest < top) & (highest >= (1 - A_LITTLE_LESS) * top)).sum())
+        self.tops.append(Y[highest == top][:FEWEST_AT_TOP])
 
     def message(self) -> str | None:
         """Return a sentence with each fill value, its share and the option to leave it out; None without one."""
@@ -126,11 +129,10 @@ class ConstantPixels:
     def said_of_saturated(self) -> str | None:
         """Return a sentence about pixels with the largest number of their type in some bands; None without any."""
         least = max(FEWEST_AT_TOP, LEAST_SHARE * self.pixels, MANY_TIMES * self.below)
-        if least < self.at_top < MOST_AT_TOP * self.pixels and self.top not in (
-            self.largest,
-            self.nodata,
-        ):
-            return self.said_of(self.at_top, self.top)
+        if least < self.at_top < MOST_AT_TOP * self.pixels and self.top not in (self.largest, self.nodata):
+            # Of saturated spectra hardly two are equal, of a scene of a few classes most are.
+            tops = np.concatenate(self.tops)
+            return None if 2 * len(np.unique(tops, axis=0)) < len(tops) else self.said_of(self.at_top, self.top)
         if self.largest is None:
             return None
         whole = self.counts[self.largest]  # saturated in all bands, where they are too few for fill

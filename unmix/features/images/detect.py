@@ -98,6 +98,8 @@ DETECTORS = ("mf", "ace")
 # Standard deviations of the background, along the target, above which a pixel is of a place unless a threshold is
 # given: backgrounds have longer tails than noise, where one pixel in 500 million is as far.
 DEVIATIONS = 6.0
+# The share of pixels that are so far, above which that deviation is of a part of the scene alone.
+MOST_BEYOND = 0.01
 # Targets are in the unit of the scene where the pixels most like them, at most `MOST_LIKE` of a sample, are as large
 # within this factor: shade and other light make less of it, units (per cent, DN) more.
 LARGEST_FACTOR, MOST_LIKE = 5.0, 100
@@ -184,8 +186,11 @@ def detect(
         rank = len(whiten.T)
         # By medians of a sample: what a plume adds to the deviation of all pixels would hide weaker ones.
         some = (sampled_spectra(given, SCALE_PIXELS)[0] - mean) @ (whiten @ (targets / lengths))
-        usual = np.array([usual_deviation(column) if len(column) else 0.0 for column in some.T])
-        far = DEVIATIONS * np.where(usual > 0, usual, 1.0)  # 0 where most pixels are equal
+        some = some if len(some) else np.zeros((1, len(lengths)))
+        usual = np.array([usual_deviation(column) for column in some.T])
+        # Of two kinds of ground the deviation of one says nothing of the other; 0 where most pixels are equal.
+        is_one = (np.abs(some - np.median(some, axis=0)) > DEVIATIONS * usual).sum(axis=0) <= MOST_BEYOND * len(some)
+        far = DEVIATIONS * np.where((usual > 0) & is_one, usual, 1.0)
         scores = far / lengths if detector == "mf" else far**2 / (far**2 + rank - 1)
         limits = scores if threshold is None else np.full(len(lengths), threshold)
         # Pixels of the target alone have a score of 1.

@@ -275,10 +275,11 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
             f"{run.stem.name}: hectares and means are of the pixels with values: zones that lack them in over a tenth: "
             f"{some_of([*partly], MOST_SAID)}"
         )
-    whole = max(
-        sum(row["mean"] or 0.0 for row in rows if row["zone"] == zone and row["hectares"]) for zone, *_ in names
-    )
-    if share_of == SHARE_OF["none"] and whole > MOST_OF_GROUND:
+    totals: dict[str, float] = {}
+    for row in rows if share_of == SHARE_OF["none"] else ():
+        totals[row["zone"]] = totals.get(row["zone"], 0.0) + (row["mean"] if row["hectares"] else 0.0)
+    whole = max(totals.values(), default=0.0)
+    if whole > MOST_OF_GROUND:
         say_once(
             f"abundances sum to {whole:.2g}, and hectares to more than the ground: `normalize` sum of a run makes shares"
         )

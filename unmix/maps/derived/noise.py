@@ -183,13 +183,12 @@ def read_numbers(path: str | os.PathLike[str], what: str, of: str) -> list[float
     values, place = [], -1
     for number, (_, cells) in enumerate(list_rows(text, path, InputError)):
         place = cells.index(BY_BANDS) if BY_BANDS in cells else place
+        cell = cells[place] if place < len(cells) else ""
         try:
-            values.append(float(cells[place]))
+            values.append(float(cell))
         except ValueError:
             if number:  # the first line may be a heading
-                raise InputError(
-                    f"{path}: '{cells[-1][:20]}' is no number; write the {what} of {of} on each line"
-                ) from None
+                raise InputError(f"{path}: '{cell[:20]}' is no number; write the {what} of {of} on each line") from None
     return values
 
 
