@@ -174,7 +174,8 @@ def detect(
     unit = unit_of_library(given, library, (library_scale, reading.get("scale")))
     library = library if unit is None else replace(library, matrix=library.matrix / unit)
     warn_of_sample(given)
-    check_unit(given, library, reading.get("scale") is not None)
+    Y = sampled_spectra(given, SCALE_PIXELS)[0]
+    check_unit(given, Y, library, reading.get("scale") is not None)
     with new_maps(scene, out_dir, format, overwrite, [IMAGE], [TABLE, PLACES], inputs_of(library=endmembers)) as out:
         mean, whiten = background(given, budget, workers)
         targets = whiten.T @ (library.matrix - mean[:, None])
@@ -185,7 +186,7 @@ def detect(
             )
         rank = len(whiten.T)
         # By medians of a sample: what a plume adds to the deviation of all pixels would hide weaker ones.
-        some = (sampled_spectra(given, SCALE_PIXELS)[0] - mean) @ (whiten @ (targets / lengths))
+        some = (Y - mean) @ (whiten @ (targets / lengths))
         some = some if len(some) else np.zeros((1, len(lengths)))
         usual = np.array([usual_deviation(column) for column in some.T])
         # Of two kinds of ground the deviation of one says nothing of the other; 0 where most pixels are equal.
@@ -247,9 +248,8 @@ def places_in(name: str, parts: list[Above], scene: Cube) -> list[dict[str, Any]
     return places_of(name, whole, scene)
 
 
-def check_unit(given: Scene, library: Endmembers, meant: bool) -> None:
-    """Raise `CubeError` where targets and the pixels most like them differ in size by more than `LARGEST_FACTOR`."""
-    Y, _, _ = sampled_spectra(given, SCALE_PIXELS)
+def check_unit(given: Scene, Y: np.ndarray, library: Endmembers, meant: bool) -> None:
+    """Raise `CubeError` where targets and the pixels (N, L) most like them differ in size by more than `LARGEST_FACTOR`."""
     Y = Y[np.ptp(Y, axis=1) > 0]  # one value in all bands is fill
     lengths, sizes = (np.sqrt(np.square(some).sum(axis=axis)) for some, axis in ((Y, 1), (library.matrix, 0)))
     Y, lengths = Y[lengths > 0], lengths[lengths > 0]

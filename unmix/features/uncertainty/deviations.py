@@ -478,13 +478,13 @@ class Uncertainty:
     def of_pixels(self, Y: np.ndarray, A: np.ndarray, variances: np.ndarray) -> np.ndarray:
         """Return the bands (N, bands) of pixels (N, L) with abundances (N, p); ``variances`` (N, L) or (0, L)."""
         free, (p, L) = self.constraint.free(A), self.given.rows.shape
+        # Equal supports have equal sums of random numbers, which sort faster than rows.
         order = np.argsort(free @ np.random.default_rng(0).integers(2**40, size=p), kind="stable")
         of_each = p if len(variances) else 1
         k = int(free.sum(axis=1).max(initial=1))
         w = SupportScratch.of(p, L, k, len(self.given.members), of_each)
-        depends, found = np.zeros(len(A), bool), np.empty((len(A), self.given.members.shape[0] or p))
-        if self.constraint.has_bounds:
-            found = np.empty((len(A), found.shape[1] + 1))
+        bands = (len(self.given.members) or p) + self.constraint.has_bounds
+        depends, found = np.zeros(len(A), bool), np.empty((len(A), bands))
         deviations(self.given, Y, A, order, variances, np.empty((0, L)), w, depends, found)
         for support in np.unique(free[depends], axis=0):  # spectra that depend on each other, with their least weights
             some = np.flatnonzero((free == support).all(axis=1))

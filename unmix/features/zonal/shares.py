@@ -62,7 +62,7 @@ class WholeScene:
         self.is_cut = self.is_near = np.zeros(1, bool)
 
     def within(self, lines: slice, samples: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the pixels of some lines, all of zone 0 and whole; see `Shares.within`."""
+        """Return the pixels of some lines, all of zone 0 and whole; see `ZoneShares.within`."""
         count = (lines.stop - lines.start) * samples
         return np.arange(count), np.zeros(count, np.int64), np.ones(count)
 

@@ -197,7 +197,7 @@ class Seen:
 
     @property
     def of_bands(self) -> tuple[str | None, str | None]:
-        """What is said of water vapour, and of single bands."""
+        """Advice on water vapour, and on single bands."""
         usual = None if self.free is None else np.median(np.abs(self.free.left), axis=0)
         return (
             (None, None) if self.bands is None else said_of_bands(self.summary, *self.bands, usual, self.are_bands_told)
