@@ -161,7 +161,12 @@ def changes_in(found: dict[str, Any], threshold: float | None) -> Iterator[str]:
             f"{pair[word]} pixels{'' if (area := pair[f'{word}_hectares']) is None else f' ({area:.4g} ha)'} {how}"
             for word, how in (("below", "lower"), ("above", "higher"))
         ]
-        yield f"{pair['a']}: in A {', '.join(parts)} than in B by more than {threshold:g}{of_noise}"
+        net = (
+            ""
+            if pair["net_hectares"] is None
+            else f"; {pair['net_hectares']:+.4g} ha of it in all, as shares of the ground"
+        )
+        yield f"{pair['a']}: in A {', '.join(parts)} than in B by more than {threshold:g}{of_noise}{net}"
 
 
 def lines_of(found: dict[str, Any]) -> Iterator[str]:

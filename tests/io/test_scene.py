@@ -147,7 +147,7 @@ def kept_of(path, **reading):
     )
 
 
-def test_masks_that_flag_bad_pixels(tmp_path):
+def test_masks_that_flag_bad_pixels(tmp_path, caplog):
     """As EMIT's: 1 is cloud. Several of them, beside one that says which pixels to keep, and of the scene or of the part."""
     random = np.random.default_rng(0)
     path = write_cube(tmp_path / "c.hdr", random.integers(1, 9, (6, 7, 3)).astype(np.int16))
@@ -171,6 +171,13 @@ def test_masks_that_flag_bad_pixels(tmp_path):
     with pytest.raises(MethodError, match="no band 'Rain'; it has Cloud flag, Cirrus flag"):
         kept_of(path, mask_out=f"{tmp_path}/m.nc:Rain")
     refused(CubeError, "`mask_out` asks for band 3", kept_of, path, mask_out=f"{tmp_path}/m.nc:3")
+    refused(MethodError, "/mask is no band of", kept_of, path, mask_out=f"{tmp_path}/m.nc:/mask")
+    for bits in (1, 128):  # of codes and bits it is said that all are left out
+        write_cube(tmp_path / "bits.hdr", bits * (keep.astype(np.int32) + 4 * (keep > 1)))
+        how = {"mask_out": [f"{tmp_path}/bits.hdr"], "scale": 10, "out_dir": tmp_path / str(bits)}
+        caplog.clear()
+        unmix.run(path, count=2, extract="vca", **how)
+        assert ("codes, or flags of bits" in caplog.text) == (bits == 128)
     report = unmix.run(path, count=2, extract="vca", mask_out=[cloud, cirrus], scale=10)
     assert report["pixels"]["solved"] == expected.sum() and len(report["identity"]["mask_out"]) == 2
     assert verify(tmp_path / "c").faults == []

@@ -720,6 +720,8 @@ def test_a_map_of_the_difference(tmp_path, ending, shift):
         assert (pair["below"], pair["above"]) == counts and sum(counts) > 4
         assert (pair["below_hectares"], pair["above_hectares"]) == pytest.approx(tuple(each * n for n in counts))
         assert f"{pair['a']}: in A {counts[0]} pixels ({each * counts[0]:.4g} ha) lower" in text
+        assert pair["net_hectares"] == pytest.approx(each * np.nansum(expected[..., k]), rel=1e-6)
+        assert f"; {pair['net_hectares']:+.4g} ha of it in all" in text
     refused(unmix.OutputError, "exists already", unmix.compare, a, b, out=out)
     unmix.compare(a, b, out=out, overwrite=True)
     refused(unmix.MethodError, "replace", unmix.compare, a, b, out=tmp_path / "a.hdr", overwrite=True)
@@ -954,4 +956,8 @@ def test_what_runs_warned_of_and_what_dates_share_is_said(tmp_path, caplog):
     unmix.compare(tmp_path / "n/dark", tmp_path / "first")
     assert "sum to 0.8 and 1 in the mean" in caplog.text
     np.save(tmp_path / "A.npy", A)
+    unmix.run(tmp_path / "first.hdr", endmembers=tmp_path / "e.csv", device="cpu", out_dir=tmp_path / "f")
+    caplog.clear()
+    unmix.compare(tmp_path / "f/first", tmp_path / "A.npy")  # fractions, and the scale, which is no share
+    assert "in the mean" not in caplog.text
     refused(unmix.MethodError, "which neither is", unmix.compare, tmp_path / "A.npy", tmp_path / "first", dataset="x")

@@ -181,7 +181,7 @@ def test_fractions_leave_the_residuals_as_they_are(tmp_path):
 
 def test_a_sample_depends_on_no_thread(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "MOST_WHOLE", 30)
-    monkeypatch.setattr(stream, "MOST_LINES", 5)
+    monkeypatch.setattr(stream, "FEWEST_LINES", 5)
     monkeypatch.setattr(stream, "MOST_OF_LINE", 6)
     scene, library = made(tmp_path)
     found = [

@@ -340,3 +340,8 @@ def test_stored_numbers_beside_reflectance_are_refused(method):
     found = unmix.solve((10_000 * Y).astype(np.int16) / 10_000, E, method=method)
     np.testing.assert_allclose(found.abundances, A, atol=2e-3)
     unmix.solve((10_000 * Y).astype(np.int16).astype(float), E, method="nnls")
+    masked = np.ma.array((10_000 * Y).astype(np.int16), mask=np.arange(50)[:, None] < 5 + np.zeros(12))
+    for solve in (unmix.solve, unmix.mesma):
+        words = {"classes": ["a", "b", "c"]} if solve is unmix.mesma else {"method": method}
+        with pytest.raises(unmix.CubeError, match=r"whole numbers, .* times as large"):
+            solve(masked if solve is unmix.solve else masked.data, E, **words)

@@ -141,8 +141,10 @@ def solve(
             if value is not None:
                 raise MethodError(f"`{name}` is for pixels of the host; copy them")
         return solve_there(Y, on_host(E), lambda E: planned(E, method, solver, l1), (method, solver, l1), kind, device)
+    pixels = kind.host(Y)
     answer = solve_of_host(
-        kind.host(Y),
+        pixels,
+        "int" in str(getattr(Y, "dtype", pixels.dtype)),  # masked ones are float on the host
         on_host(E),
         {name: on_host(values) for name, values in own.items()},
         method,
@@ -179,6 +181,7 @@ def case_of(method: str, others: dict[str, Any]) -> Case:
 
 def solve_of_host(
     Y: np.ndarray,
+    is_whole: bool,
     E: np.ndarray,
     own: dict[str, np.ndarray],
     method: str,
@@ -189,11 +192,11 @@ def solve_of_host(
     device: str,
     threads: int | None,
 ) -> Solution:
-    """Solve pixels (..., L) of the host; see `solve`. ``own`` has the weights, allowed columns and starts, if given."""
+    """Solve pixels (..., L) of the host, which are whole numbers or not; see `solve`."""
+    # ``own`` has the weights, allowed columns and starts, if given.
     method_spec, _ = choose(method, solver)
     refuse_normalization(method_spec, normalize)
-    Y, E = checked(Y, E)
-    refuse_numbers(Y, E)
+    Y, E = checked(Y, E, is_whole)
     if own:
         for name, value in (("l1", l1), *further.items(), ("solver", solver)):
             if value is not None:
@@ -211,10 +214,10 @@ def solve_of_host(
     return in_fractions(answer, Normalization.of(normalize, E))
 
 
-def refuse_numbers(Y: np.ndarray, E: np.ndarray) -> None:
+def refuse_numbers(Y: np.ndarray, E: np.ndarray, is_whole: bool) -> None:
     """Raise `CubeError` where pixels (..., L) are whole numbers as files store them, and spectra (L, p) reflectance.
 
-    Warn of fill: one value below 0 in all bands.
+    Warn of such numbers in a real type, as xarray decodes them, and of fill: one value below 0 in all bands.
     """
     if not Y.size:
         return
@@ -225,14 +228,16 @@ def refuse_numbers(Y: np.ndarray, E: np.ndarray) -> None:
     if is_fill.mean() > LEAST_FILL and Y.shape[-1] >= FEWEST_BANDS:
         value = some[is_fill][0, 0]
         say_once(f"pixels hold {value:g} in every band: set them to NaN, so that they are left out", logging.WARNING)
-    if Y.dtype.kind not in "iu":
+    known = some[np.isfinite(some).all(axis=1)]
+    if not len(known) or not (is_whole or np.all(known == np.rint(known))):
         return
-    size, largest = np.median(np.sqrt(np.square(some).sum(axis=1))), np.sqrt(np.square(E).sum(axis=0).max())
+    with np.errstate(over="ignore"):
+        size, largest = np.median(np.sqrt(np.square(known).sum(axis=1))), np.sqrt(np.square(E).sum(axis=0).max())
     if size > LARGEST_RATIO * largest > 0:
-        raise CubeError(
-            f"pixels are whole numbers, {size / largest:.2g} times as large as the endmembers: divide them by their "
-            "scale, or give them as float if that is meant"
-        )
+        said = f"pixels are whole numbers, {size / largest:.2g} times as large as the endmembers: divide them by their scale"
+        if is_whole:
+            raise CubeError(f"{said}, or give them as float if that is meant")
+        say_once(f"{said}, unless that is meant", logging.WARNING)
 
 
 def planned(E: np.ndarray, method: str, solver: str | None, l1: float | None) -> Problem:
@@ -325,7 +330,7 @@ def mesma(
     return as_kind(solve_pixels(pixels, plan(E), E.shape[1], device or "cpu", threads), kind, Y)
 
 
-def checked(Y: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def checked(Y: np.ndarray, E: np.ndarray, is_whole: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Return pixels in a type that is read, and endmembers (L, p) in float64; raise an error if they do not match."""
     Y, given_E = on_host(Y), on_host(E)
     E = np.ascontiguousarray(given_E, dtype=np.float64)
@@ -335,6 +340,7 @@ def checked(Y: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if Y.ndim < 1 or Y.shape[-1] != E.shape[0]:
         raise CubeError(f"Y must be (..., {E.shape[0]}) for E of {E.shape[0]} bands, but has shape {Y.shape}")
     refuse_lost_digits(Y, given_E)
+    refuse_numbers(Y, E, is_whole or Y.dtype.kind in "iu")
     return (Y if Y.dtype in DTYPES.values() else Y.astype(np.float64)), E
 
 

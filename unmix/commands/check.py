@@ -26,7 +26,7 @@ from ..options.contradictions import refuse_without_library
 from ..problem import Problem, condition_of, faults_of, plan_problem, some_of, without_rank
 from ..runs.look import Look, Sample, fits_look, has_both_signs, usable
 from ..runs.record.fit import abundances_of, fit_of, in_percent
-from ..runs.record.judgement import Seen, judge, suspects_sum, with_free
+from ..runs.record.judgement import SAID_OF_SIGNS, Seen, judge, suspects_sum, with_free
 from ..runs.record.memory import expected_memory, is_beyond, is_inflated, said_of_memory
 from ..runs.record.report import input_of, masked_by
 from ..runs.sum_to_one import beside_constant, cost_of_sum, hidden_constant
@@ -119,9 +119,7 @@ def check(
         )
     # A fill value that is not declared is below 0, too.
     if has_both_signs(sample.Y) and not (seen.fill or isinstance(scene.cube, Changed)):
-        findings.warning(
-            "values", "they lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself"
-        )
+        findings.warning("values", f"they lie {SAID_OF_SIGNS}")
     findings.facts |= {
         "input": input_of(scene.cube),
         "format": scene.cube.format,

@@ -232,8 +232,7 @@ class Counts:
     @property
     def differ(self) -> float | None:
         """By how much fractions of the ends of `interval` differ, a mean over pixels and materials; None if unknown."""
-        low, high = self.interval
-        high = min(high, len(self.fits))
+        low, high = max(2, self.interval[0]), min(self.interval[1], len(self.fits))  # of one the fraction is always 1
         return self.fits[high - 1].differ(self.fits[low - 1]) if low < high else None
 
     @property

@@ -93,7 +93,7 @@ def verdict(report: dict[str, Any]) -> str:
 def nothing_missing(beside: dict[str, Any] | None) -> str:
     """Return what is said where no missing spectrum was found; ``beside``: see `unmix.runs.record.misfit`."""
     if beside is None:
-        return "not looked for: noise was not measured, of which few bands, or many spectra, leave nothing"
+        return "not looked for: noise was not measured, which takes neighbouring pixels, and more bands than spectra"
     return "nothing" if beside["is_noise"] else "no single spectrum would explain what is left"
 
 

@@ -415,9 +415,8 @@ def faults_of(problem: Problem) -> Iterator[str]:
     L, p = problem.endmembers.matrix.shape
     if problem.collinear and not problem.mesma and (p <= L or not problem.solver.any_rank):
         yield (
-            f"nearly collinear endmembers, cond(E) = {problem.condition:.1e}: {some_of(problem.collinear)}: noise may "
-            "grow that "
-            "many times; merge them, leave one out, or take sums (`by` class)"
+            f"nearly collinear endmembers, cond(E) = {problem.condition:.1e}: {some_of(problem.collinear)}: noise may grow "
+            "that many times; merge them, leave one out, or give them one class and take sums (`by` class)"
         )
 
 

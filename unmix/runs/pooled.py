@@ -61,9 +61,10 @@ class Pooled(NamedTuple):
 def pooled(sample: Sample, problem: Problem) -> Pooled:
     """Return the noise of a sample of a scene, by the residuals of its pixels at their optimum."""
     E, shade = problem.endmembers.matrix, int(problem.constraint.has_shade)
-    given = E[:, : E.shape[1] - shade]
+    dark = E[:, -1] if shade else np.zeros(len(E))  # of which a pixel has what the others lack to one
+    given = E[:, : E.shape[1] - shade] - dark[:, None]
     plain = plan_problem(numbered(np.ascontiguousarray(given)), problem.method, problem.solver, warns=False)
-    best = solve_pixels(np.ascontiguousarray(sample.Y), plain, given.shape[1], "cpu", None)
+    best = solve_pixels(np.ascontiguousarray(sample.Y - dark), plain, given.shape[1], "cpu", None)
     A = np.column_stack([best.abundances, 1 - best.abundances.sum(axis=-1)]) if shade else best.abundances
     own = len(E) - problem.lost - problem.constraint.free(A).sum(axis=1) + problem.constraint.equations
     some = best.valid & (own > 0) & (best.rmse > 0)

@@ -29,10 +29,11 @@ from .look import has_look
 
 # Scenes of up to this many pixels are looked at as a whole.
 MOST_WHOLE = 4096
-# Most lines of a scene that are sampled, and most pixels of each: they give an RMS to 2 %. Few lines, because a part of
-# a block without one costs nothing: pixels from all parts took a third of the time of a run on a GPU.
-MOST_LINES, MOST_OF_LINE = 16, 128
-# Lines begin at so many places by turns, spread over the columns: of 16 lines five have the same columns, which shows
+# Fewest lines of a scene that are sampled, and most pixels of each: they give an RMS to 2 %, and hold a layer of a
+# fiftieth of the lines. No more lines, because a part of a block without one costs nothing: pixels from all parts took a
+# third of the time of a run on a GPU.
+FEWEST_LINES, MOST_OF_LINE = 64, 64
+# Lines begin at so many places by turns, spread over the columns: of 64 lines 21 have the same columns, which shows
 # what columns share.
 BEGINS = 3
 
@@ -41,7 +42,8 @@ def strides_of(lines: int, samples: int) -> tuple[int, int]:
     """Return the steps between the lines of a scene that are looked at, and between the pixels of such a line."""
     if lines * samples <= MOST_WHOLE:
         return 1, 1
-    return -(-lines // MOST_LINES), -(-samples // MOST_OF_LINE)
+    most_lines = max(FEWEST_LINES, MOST_WHOLE // samples)  # of a narrow scene more, for as many pixels
+    return -(-lines // most_lines), -(-samples // MOST_OF_LINE)
 
 
 class BandResiduals:

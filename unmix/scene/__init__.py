@@ -41,6 +41,8 @@ from .bands import choose_bands, first_bands, parse_bands, part_of
 from .sample import SAMPLE, SCALE_PIXELS, Survey, sampled_spectra, survey, warn_of_fill
 
 log = logging.getLogger("unmix")
+# Bands of a mask that a message names.
+MOST_SAID = 12
 freed, load_spectra = later(__package__, "free:Freed"), later("unmix.library", "files:load_for")
 albedo_of, geometry_of = (later(__package__, f"albedo:{name}") for name in ("Albedo", "geometry_of"))
 nearest = later("unmix.io", "nearest:nearest")
@@ -339,6 +341,8 @@ def mask_of(text: str) -> tuple[Path, str]:
     if not text:
         raise MethodError("`mask`: name a file")
     path, band = parted(text)
+    if os.sep in band and is_file(path):
+        raise MethodError(f"`mask`: {band} is no band of {path}; write its pixels to a raster of their own, as 0 and 1")
     return (path, band) if band and os.sep not in text.rpartition(":")[2] else (located(text), "1")
 
 
@@ -366,5 +370,6 @@ def open_mask(text: str, option: str) -> Mask:
         return Mask(cube, int(band) - 1, option)
     names = [name.casefold() for name in band_names(cube)]
     if band.casefold() not in names:
-        raise MethodError(f"`{option}` {text}: {path} has no band '{band}'; it has {', '.join(band_names(cube)[:12])}")
+        some, more = ", ".join(band_names(cube)[:MOST_SAID]), ", …" * (cube.bands > MOST_SAID)
+        raise MethodError(f"`{option}` {text}: {path} has no band '{band}'; it has {some}{more}")
     return Mask(cube, names.index(band.casefold()), option)

@@ -221,7 +221,7 @@ def extent_of(transform: tuple[float, ...], rows: int, columns: int) -> str:
 
 
 def values_of_masks(part: Window) -> list[dict[str, Any]]:
-    """Return file and option of each mask, and its pixels by value, where these are few whole numbers."""
+    """Return file and option of each mask of whole numbers, and its pixels by value; of many values some."""
     counts = [Counter[int]() for _ in part.masks]
     for lines in cut(part, PIECE):
         for mask, (line, sample), count in zip(part.masks, part.begins, counts):
@@ -235,5 +235,5 @@ def values_of_masks(part: Window) -> list[dict[str, Any]]:
             "values": {str(value): count[value] for value in sorted(count)},
         }
         for mask, count in zip(part.masks, counts)
-        if 0 < len(count) <= MOST_VALUES
+        if count
     ]

@@ -322,9 +322,27 @@ def test_what_varies_to_both_sides_is_not_missing(tmp_path):
 
 
 def test_ranges():
-    assert mostly_within(np.array([5, 5, 6, 7, 90]), 100) == (5, 7)
-    assert mostly_within(np.arange(0, 100, 3), 100) is None
-    assert mostly_within(np.array([3]), 100) == (3, 3)
+    every = np.arange(100)
+    assert mostly_within(np.array([5, 5, 6, 7, 90]), 100, every) == (5, 7)
+    assert mostly_within(np.arange(0, 100, 3), 100, every) is None
+    assert mostly_within(np.array([3]), 100, every) == (3, 3)
+    # Midway to the next places that were looked at, beyond which nothing is known.
+    assert mostly_within(np.array([20, 30, 30]), 100, np.arange(0, 100, 10)) == (15, 35)
+    assert mostly_within(np.array([0, 0]), 100, np.arange(0, 100, 10)) == (0, 5)
+
+
+@pytest.mark.parametrize("size", [(200, 24), (24, 200), (400, 150), (1200, 8)])
+def test_a_layer_of_few_lines_is_seen_in_scenes_of_any_shape(tmp_path, size):
+    random = np.random.default_rng(5)
+    Y = random.dirichlet(np.ones(P), size) @ library().matrix[:, :P].T
+    axis, first = int(size[0] < size[1]), max(size) // 3
+    layer = tuple(slice(first, first + max(size) // 16) if k == axis else slice(None) for k in range(2))
+    Y[layer] = 0.3 * Y[layer] + 0.7 * library().matrix[:, 7]
+    Y += 0.004 * random.standard_normal(Y.shape)
+    found = unmix.run(write_cube(tmp_path / "s.hdr", Y), endmembers=kept(), device="cpu", browse=False)["missing"]
+    low, high = found["samples" if axis else "lines"]
+    assert abs(low - first) <= max(size) / 40 and abs(high - layer[axis].stop) <= max(size) / 40
+    assert found["pixels"] / found["looked_at"] == pytest.approx(1 / 16, abs=0.02)
 
 
 def test_log_report_and_command(tmp_path):

@@ -515,3 +515,21 @@ def test_a_class_of_alike_spectra_has_the_deviation_of_their_sum(setting):
         A = np.ones((1, len(names)))
         found[name] = made.of_pixels(np.zeros((1, L)), A, np.empty((0, L)))[0]
     np.testing.assert_allclose(found["two"], found["one"], rtol=0.15)
+
+
+@pytest.mark.parametrize("bright", [0.1, 0.5, 2.0])
+def test_a_spectrum_of_shade_is_as_one_of_the_endmembers(tmp_path, bright):
+    """Deviations by the scene's own noise, of pcls with a shade of any brightness, are those of fcls with it as a spectrum."""
+    random = np.random.default_rng(3)
+    names, E = ("a", "b", "c", "dark"), random.uniform(0.2, 1.0, (L, 4)) * [1, 1, 1, bright]
+    Y = random.dirichlet([4] * 4, (20, 20)) @ E.T + 0.003 * random.standard_normal((20, 20, L))
+    path = write_cube(tmp_path / "x.hdr", Y)
+    write_csv(tmp_path / "all.csv", E, names=names)
+    write_csv(tmp_path / "few.csv", E[:, :3], names=names[:3])
+    write_csv(tmp_path / "dark.csv", E[:, 3:], names=names[3:])
+    words = {"uncertainty": True, "device": "cpu", "browse": False}
+    unmix.run(path, endmembers=tmp_path / "all.csv", method="fcls", out_dir=tmp_path / "fcls", **words)
+    how = {"method": "pcls", "shade": tmp_path / "dark.csv"}
+    unmix.run(path, endmembers=tmp_path / "few.csv", out_dir=tmp_path / "pcls", **how, **words)
+    one, other = (read_map(tmp_path / name / "x", "sigma")[..., :4] for name in ("fcls", "pcls"))
+    np.testing.assert_allclose(other, one, rtol=1e-3)

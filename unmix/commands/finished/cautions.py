@@ -53,7 +53,7 @@ def warn_of_maps(
         kinds = set(side.spectra.classes or ()) if side.spectra is not None else set()
         if len(kinds & {*beside.names}) > 1:
             log.warning(f"{beside.path}: its maps have the names of classes of {side.path}: `by` class compares these")
-    sums = [sum(own) for own in means]
+    sums = [sum(m for n, m in zip(side.names, own) if n not in OF_LIGHT) for side, own in zip((one, other), means)]
     off = [abs(total - 1.0) for total in sums]
     if not np.any(np.abs(rest) > ONE) and min(off) < ONE < 5 * ONE < max(off) < LARGEST_SHARE:
         log.warning(

@@ -80,12 +80,16 @@ def known_values(side: Side, lines: slice) -> np.ndarray:
 
 
 def beyond(one: Side, other: Side, pairs: Sequence[tuple[int, int]], threshold: float) -> list[dict[str, Any]]:
-    """Return for each pair the number of pixels of a ``below`` and ``above`` b by over ``threshold``, and hectares."""
+    """Return for each pair the number of pixels of a ``below`` and ``above`` b by over ``threshold``, and hectares.
+
+    ``net_hectares`` is the difference of all pixels times their areas.
+    """
     areas, deviations = areas_of_pixels(grid_of(one, other)), deviation_of_pairs(one, other, pairs)
-    counts, hectares = np.zeros((2, len(pairs)), int), np.zeros((2, len(pairs)))
+    counts, hectares, net = np.zeros((2, len(pairs)), int), np.zeros((2, len(pairs))), np.zeros(len(pairs))
     for first, D in differences(one, other, pairs, 0.0):
         lines = slice(first, first + len(D))
         ground = None if areas is None else areas(lines) / 1e4
+        net += 0.0 if ground is None else np.tensordot(ground, D, 2)
         least = threshold if deviations is None else np.maximum(threshold, SIGNIFICANT * deviations(lines))
         for k, is_beyond in enumerate((-least > D, least < D)):
             counts[k] += is_beyond.sum(axis=(0, 1))
@@ -94,8 +98,8 @@ def beyond(one: Side, other: Side, pairs: Sequence[tuple[int, int]], threshold: 
     return [
         {"below": int(counts[0, k]), "above": int(counts[1, k])}
         | {
-            f"{word}_hectares": None if areas is None or one.names[i] in OF_LIGHT else float(hectares[n, k])
-            for n, word in enumerate(("below", "above"))
+            f"{word}_hectares": None if areas is None or one.names[i] in OF_LIGHT else float(of_word[k])
+            for word, of_word in zip(("below", "above", "net"), (*hectares, net))
         }
         for k, (i, _) in enumerate(pairs)
     ]

@@ -249,9 +249,9 @@ def compare(
         ranges of what is compared, ``inside``, the share of b's values in them, and, if a or b has deviations (of both,
         √(σ_a² + σ_b²)), the share of pixels that differ by at most one, ``within`` (of normal errors 68 %), and by more
         than 1.96, ``significant`` (5 %), and their mean square, ``variance``, and, with a threshold, how many pixels of
-        a are ``below`` and ``above`` b by
-        more (where deviations are known, also by more than 1.96 of them), and their ``below_hectares`` and
-        ``above_hectares``, None without a place on a map; of runs of two scenes ``shift``, by how many lines and
+        a are ``below`` and ``above`` b by more (where deviations are known, also by more than 1.96 of them), their
+        ``below_hectares`` and ``above_hectares``, and ``net_hectares``, the difference of all pixels times their areas,
+        None without a place on a map; of runs of two scenes ``shift``, by how many lines and
         samples a is shifted against b, None where that is below 0.1 or not clear; ``only_a``, ``only_b``: names without
         a partner; ``rmse`` and ``sre`` (signal to reconstruction error, dB; None where there is no error) over all
         pairs; ``certified``: pixels certified in a and in b, None if not known.

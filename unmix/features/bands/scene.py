@@ -171,7 +171,9 @@ def read(
     values = None if target is None else read_target(located(target))
     if is_table:
         if any(value not in (None, ()) for key, value in reading.items() if key != "bands"):
-            raise MethodError("options for reading a cube are not for a table")
+            raise MethodError(
+                "options for reading a cube are not for a table: delete the columns (bands) that you do not want"
+            )
         spectra = read_table(source, reading.get("bands") or "good")
         y = None if values is None else values["value"]
         if y is not None and "line" in values:

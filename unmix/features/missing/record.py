@@ -112,15 +112,17 @@ class Missing:
         return asdict(self) | rounded | places | {"is_clear": self.is_clear, "said": self.said}
 
 
-def mostly_within(places: np.ndarray, size: int) -> tuple[int, int] | None:
-    """Return the first and last of the shortest range with most of the places; None where it is not narrow."""
+def mostly_within(places: np.ndarray, size: int, sampled: np.ndarray) -> tuple[int, int] | None:
+    """Return first and last of the shortest range with most places, midway to others ``sampled``; None if not narrow."""
     ordered = np.sort(places)
     most = max(1, int(np.ceil(MOSTLY * len(ordered))))
     lengths = ordered[most - 1 :] - ordered[: len(ordered) - most + 1]
     first = int(lengths.argmin())
     if lengths[first] + 1 > NARROW * size:
         return None
-    return int(ordered[first]), int(ordered[first + most - 1])
+    known = np.unique(sampled)
+    i, j = np.searchsorted(known, ordered[[first, first + most - 1]])
+    return int(known[max(i - 1, 0)] + known[i] + 1) // 2, int(known[j] + known[min(j + 1, len(known) - 1)]) // 2
 
 
 def groups_of(there: np.ndarray) -> np.ndarray:

@@ -177,7 +177,8 @@ def what_is_missing(
         return None
     where, lines = order[:count], sample.lines[order[:count]]
     mean = look.Y[worst].mean(axis=0)
-    along, across = mostly_within(lines, size[0]), mostly_within(sample.samples[where], size[1])
+    along = mostly_within(lines, size[0], sample.lines)
+    across = mostly_within(sample.samples[where], size[1], sample.samples)
     patch = 0
     if along is None and across is None:
         found_patch = largest_group((sample.lines, sample.samples), lines, sample.samples[where])

@@ -58,6 +58,11 @@ VARIES, LEAST_LEVEL, MISFIT_OF_LEVEL = 1.2, 0.05, 0.3
 NEAR_TEN = 0.05
 # The misfit of the median pixel from which on it is said of values of both signs, too.
 HOPELESS = 0.5
+# Said of values below 0 in a large part; also of a scale, or an offset, that a file has applied already.
+SAID_OF_SIGNS = (
+    "on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself (or is an offset or `preset` "
+    "taken off twice?)"
+)
 
 
 class SumCost(NamedTuple):
@@ -235,10 +240,7 @@ def judge(seen: Seen) -> list[str]:
 def say_both_signs(seen: Seen) -> Iterator[str]:
     """Say that values are no values of light, which mixes in nonnegative multiples."""
     if seen.both_signs and (seen.method.constraint.is_cone or seen.method.constraint.has_shade):
-        yield (
-            "values lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself, or with "
-            "`method` fcls"
-        )
+        yield f"values lie {SAID_OF_SIGNS}, or take `method` fcls"
 
 
 def say_mask(seen: Seen) -> Iterator[str]:

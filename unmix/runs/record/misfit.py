@@ -111,8 +111,11 @@ def misfit_beside_noise(
         return None
     free = np.square(left).sum(axis=1)
     squares = free if rmse is None else np.square(rmse) * L
-    prices = squares - free  # of constraints; where these do not bind, noise
-    prices = np.maximum((prices[first] + prices[first + 1]) / 2 - middle * p / (L - p), 0.0)
+    prices = (
+        squares - free
+    )  # of constraints; where these do not bind, noise: at most χ² of p numbers, of two pixels' mean
+    by_noise = middle / (L - p) * (p + DEVIATIONS * p**0.5)
+    prices = np.maximum((prices[first] + prices[first + 1]) / 2 - by_noise, 0.0)
     limit = (2 * EXPLAINED**2 - 1) * middle
     shares = float(np.mean(sums + 2 * prices > limit)), float(np.mean(apart > limit))
     is_certain = shares[0] - shares[1] > DEVIATIONS * (sum(shares) / len(first)) ** 0.5

@@ -38,7 +38,7 @@ from ...options import Options
 from ...pipeline import Seconds
 from ...problem import Problem
 from ...scene import ReadOptions
-from ...scene.bands import values_of_masks
+from ...scene.bands import MOST_VALUES, values_of_masks
 from ...settings import settings_of
 from ...settings.maps import MAPS, ORTHO
 from ...settings.presets import PRESETS
@@ -142,6 +142,8 @@ def residual_fields(scene: Scene) -> dict[str, str | list[str]]:
 log = logging.getLogger("unmix")
 # Version of run.json; docs/run.schema.json describes it. A key that changes its meaning raises the number.
 SCHEMA = 1
+# Values of a mask from here on are codes or bits, where it has several: few masks count so many degrees.
+FIRST_CODE = 64
 # By how much a penalty may make abundances smaller before it is named as a cause of a poor fit.
 SHRUNK = 0.01
 
@@ -224,9 +226,14 @@ def masks_of(cube: Cube, reading: ReadOptions) -> list[dict[str, Any]]:
     is_own = reading.masks and (of_preset is None or reading.mask_out != of_preset)
     found = values_of_masks(cube) if isinstance(cube, Window) and is_own else []
     for one in found:
-        counts = ", ".join(f"{count} of {value}" for value, count in one["values"].items())
-        log.info(f"{cube.stem}: {one['file']} has pixels {counts}")
-    return found
+        counts = ", ".join(f"{count} of {value}" for value, count in [*one["values"].items()][:MOST_VALUES])
+        log.info(f"{cube.stem}: {one['file']} has pixels {counts}{', …' * (len(one['values']) > MOST_VALUES)}")
+        if len(one["values"]) > 2 and max(map(int, one["values"])) >= FIRST_CODE:
+            log.warning(
+                f"{cube.stem}: {one['file']} holds codes, or flags of bits, and all but 0 are "
+                f"{'left out' if one['option'] == 'mask_out' else 'kept'}: write the pixels that you mean as 0 and 1"
+            )
+    return [one for one in found if len(one["values"]) <= MOST_VALUES]
 
 
 def report_of(
