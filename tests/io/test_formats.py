@@ -1,5 +1,6 @@
 """One scene in every format gives one answer; and what each format says of itself is read."""
 
+import contextlib
 import gzip
 import logging
 
@@ -361,17 +362,19 @@ def test_a_map_that_is_read_back_wrong_is_no_map(tmp_path, finished, form, monke
 
     import unmix.io.export.geotiff as export
 
-    class Other:
-        """NumPy, but for what is handed to rasterio."""
+    opened, put = export.work_dataset, h5py.Dataset.__setitem__
 
-        def __getattr__(self, name):
-            return getattr(np, name)
+    @contextlib.contextmanager
+    def other(work):
+        with opened(work) as source:
+            with rasterio.open(
+                tmp_path / "x.tif", "w", **source.profile | {"driver": "GTiff", "interleave": "band"}
+            ) as wrong:
+                wrong.write(source.read() + np.float32(1))
+            with rasterio.open(tmp_path / "x.tif") as wrong:
+                yield wrong
 
-        def ascontiguousarray(self, values):
-            return np.ascontiguousarray(values) + np.float32(1)
-
-    put = h5py.Dataset.__setitem__
-    monkeypatch.setattr(export, "np", Other())
+    monkeypatch.setattr(export, "work_dataset", other)
     monkeypatch.setattr(h5py.Dataset, "__setitem__", lambda self, key, values: put(self, key, values + np.float32(1)))
     refused(unmix.OutputError, "what was read back is not what was written", finished, form)
     left = sorted(path.name for path in (tmp_path / form).iterdir())  # work files alone, to go on from

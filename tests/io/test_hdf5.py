@@ -111,7 +111,8 @@ def test_chunks_of_whole_bands_are_inflated_once(tmp_path, monkeypatch, layout, 
     assert (cube.interleave, cube.lines_together) == ("bsq", 1)
     found, _ = read_all(cube)
     np.testing.assert_array_equal(found, direct)
-    assert len(taken) == len(set(taken)) == 24 * 3
+    is_ours = filters.get("compression") == "gzip" and "fletcher32" not in filters  # others the library reads
+    assert len(taken) == len(set(taken)) == 24 * 3 * is_ours
 
 
 @pytest.mark.parametrize(("beyond", "west"), [(-15.0, 256985.0), (0.0, 257000.0), (None, 256985.0)])

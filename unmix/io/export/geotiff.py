@@ -12,39 +12,47 @@ from ...settings.maps import row_of
 from ..fields import origin_fields, scaling
 from ..formats.header import words
 from ..opening import path_of, write_new
-from .work import TILE, WorkMap, check_read_back, pieces_of, tags_of_bands
+from .work import TILE, WorkMap, check_read_back, tags_of_bands
 
 
 def to_geotiff(work: WorkMap, out: Path) -> None:
-    """Write a tiled, compressed GeoTIFF; GDAL itself reads the map information of the work file."""
+    """Write a tiled, compressed GeoTIFF."""
+    sides = {key: min(TILE, -(-n // 16) * 16) for key, n in zip(("blockysize", "blockxsize"), work.values.shape[::2])}
+    write_tiff(work, out, driver="GTiff", tiled=True, interleave="band", predictor=(2, 3), **sides)
+
+
+def to_cog(work: WorkMap, out: Path) -> None:
+    """Write a cloud-optimized GeoTIFF; overviews are means, but nearest values where numbers name things."""
+    means = "NEAREST" if row_of(work.name).names_things else "AVERAGE"
+    predictors = "STANDARD", "FLOATING_POINT"
+    write_tiff(work, out, driver="COG", blocksize=TILE, overview_resampling=means, predictor=predictors)
+
+
+def write_tiff(work: WorkMap, out: Path, predictor: tuple[Any, Any], **how: Any) -> None:
+    """Write a TIFF by a driver of GDAL, with its predictor of whole numbers or of reals, and check it."""
     from ..formats.geotiff import gdal, settings
 
     rasterio = gdal()
+    from rasterio.shutil import copy, delete
+
     values, fields = work.values, work.fields
-    lines, bands, samples = values.shape
-    blank, is_float = float(fields["data ignore value"]), values.dtype.kind == "f"
-    shape = {"height": lines, "width": samples, "count": bands, "dtype": values.dtype.name, "nodata": blank}
-    tile_sides = {key: min(TILE, -(-n // 16) * 16) for key, n in (("blockxsize", samples), ("blockysize", lines))}
-    tiles = {
-        "tiled": True,
-        **tile_sides,
-        "compress": "deflate",
-        "predictor": 3 if is_float else 2,
-        "interleave": "band",
-        "bigtiff": "IF_SAFER",
-    }
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(settings())
+        # Without an .aux.xml of class names, which nobody would find: the tags have them.
+        opened.enter_context(rasterio.Env(GDAL_PAM_ENABLED=False))
+        source = opened.enter_context(work_dataset(work))
+        virtual = f"/vsimem{source.name}.vrt"  # a name of this process alone
+        opened.callback(delete, virtual, "VRT")
+        copy(source, virtual, driver="VRT")
+        with rasterio.open(virtual, "r+") as target:
+            if "map info" not in fields and source.gcps[0]:  # geo points are in degrees
+                target.gcps = source.gcps[0], rasterio.crs.CRS.from_epsg(4326)
+            elif "map info" not in fields and source.rpcs is not None:
+                target.rpcs = source.rpcs
+            write_tags(target, fields, values.shape[1], work.header)
+        how |= {"compress": "DEFLATE", "bigtiff": "IF_SAFER", "predictor": predictor[values.dtype.kind == "f"]}
+        copy(virtual, out, **how)
     with settings():
-        with work_dataset(work) as source:
-            georeference = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
-            if not georeference and source.gcps[0]:  # geo points are in degrees
-                georeference = {"gcps": source.gcps[0], "crs": "EPSG:4326"}
-            elif not georeference and source.rpcs is not None:
-                georeference = {"rpcs": source.rpcs}
-        with rasterio.open(out, "w", driver="GTiff", **shape, **georeference, **tiles) as target:
-            write_tags(target, fields, bands, work.header)
-            for b, rows, piece in pieces_of(values):
-                window = ((rows.start, rows.stop), (0, samples))
-                target.write(np.ascontiguousarray(piece), b + 1, window=window)
         check_tiff(out, values)
 
 
@@ -69,41 +77,6 @@ def write_tags(target: Any, fields: dict[str, str], bands: int, header: Path) ->
             target.update_tags(
                 b, ns="IMAGERY", **{tag: f"{float(word) / 1000:.6g}" for tag, word in of_imagery.items() if word}
             )
-
-
-def to_cog(work: WorkMap, out: Path) -> None:
-    """Write a cloud-optimized GeoTIFF; overviews are means, but nearest values where numbers name things."""
-    from ..formats.geotiff import gdal, settings
-
-    rasterio = gdal()
-    from rasterio.shutil import copy
-
-    values, fields = work.values, work.fields
-    with contextlib.ExitStack() as opened:
-        opened.enter_context(settings())
-        # Without an .aux.xml of class names, which nobody would find: the tags have them.
-        opened.enter_context(rasterio.Env(GDAL_PAM_ENABLED=False))
-        virtual = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="unmix-"))) / f"{work.name}.vrt"
-        source = opened.enter_context(work_dataset(work))
-        copy(source, virtual, driver="VRT")
-        with rasterio.open(virtual, "r+") as target:
-            if "map info" not in fields and source.gcps[0]:
-                target.gcps = source.gcps[0], rasterio.crs.CRS.from_epsg(4326)
-            elif "map info" not in fields and source.rpcs is not None:
-                target.rpcs = source.rpcs
-            write_tags(target, fields, values.shape[1], work.header)
-        copy(
-            virtual,
-            out,
-            driver="COG",
-            compress="DEFLATE",
-            bigtiff="IF_SAFER",
-            blocksize=TILE,
-            predictor="FLOATING_POINT" if values.dtype.kind == "f" else "STANDARD",
-            overview_resampling="NEAREST" if row_of(work.name).names_things else "AVERAGE",
-        )
-    with settings():
-        check_tiff(out, values)
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ def errors_of(out: Path) -> Iterator[None]:
     except (OSError, OutputError):
         raise
     except Exception as error:
-        raise OutputError(f"{out}: cannot be written: {brief(error)}") from None
+        raise OutputError(f"{out}: writing failed: {brief(error)}; is the disk full?") from None
 
 
 @dataclass(frozen=True)

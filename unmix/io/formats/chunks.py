@@ -151,18 +151,22 @@ class Decoder:
     def fill(self, wanted: Sequence[slice], out: np.ndarray) -> None:
         """Fill ``out`` with a part of the dataset, with all of any further axes, on all cores."""
         part = of_each_axis(wanted, self.shape)
-        if self.is_chunked and self.chunk_bytes < WORTHWHILE:
-            # Small chunks are left to the library: our own calls for each took thirty times as long.
-            counts = [-(-(one.stop - one.start) // step) for one, step in zip(part, self.steps)]
-            axis = int(np.argmax(counts))
-            step = max(1, MOST_CHUNKS * counts[axis] // math.prod(counts)) * self.steps[axis]
-            before, after = part[:axis], part[axis + 1 :]
-            for first in range(part[axis].start, part[axis].stop, step):
-                here = slice(first, min(first + step, part[axis].stop))
-                there = slice(here.start - part[axis].start, here.stop - part[axis].start)
-                out[(*(slice(None) for _ in before), there)] = self.data[(*before, here, *after)]
-            return
-        in_threads(lambda start: self.place(start, part, out), starts_of(part, self.steps), TIMES * self.chunk_bytes)
+        if self.is_worthwhile:
+            starts = starts_of(part, self.steps)
+            return in_threads(lambda start: self.place(start, part, out), starts, TIMES * self.chunk_bytes)
+        # Small chunks are left to the library, some at a time: our own calls for each took thirty times as long.
+        counts = [-(-(one.stop - one.start) // step) for one, step in zip(part, self.steps)]
+        axis = int(np.argmax(counts))
+        step = max(1, MOST_CHUNKS * counts[axis] // max(1, math.prod(counts))) * self.steps[axis]
+        for first in range(part[axis].start, part[axis].stop, step):
+            here, last = slice(first, min(first + step, part[axis].stop)), part[axis].start
+            source = (*part[:axis], here, *part[axis + 1 :])
+            there = (*(slice(None) for _ in part[:axis]), slice(here.start - last, here.stop - last))
+            if out.flags.c_contiguous:
+                self.data.read_direct(out, source, there)
+            else:
+                out[there] = self.data[source]
+        return None
 
     def place(self, start: Start, wanted: Sequence[slice], out: np.ndarray) -> None:
         """Copy the overlap of a chunk and a part of the dataset, ``start:stop`` of each axis, into ``out``."""
@@ -175,8 +179,6 @@ class Decoder:
     def values(self, start: Start) -> np.ndarray:
         """Return the values of a chunk, cut to the dataset; raise ValueError or deflate.error where it is damaged."""
         within = tuple(slice(at, min(at + step, length)) for at, step, length in zip(start, self.steps, self.shape))
-        if self.filters is None:
-            return np.asarray(self.data[within])
         stored, mask, packed = self.data.id, 1, b""
         # Of a chunk that was never written, h5py takes the size from memory that holds anything; see `size` first.
         with contextlib.suppress(OSError, RuntimeError, ValueError, MemoryError):

@@ -44,19 +44,9 @@ class DatasetPart:
         return Decoder.of(self.data)
 
     def fill(self, lines: slice, axis: int, filled: np.ndarray) -> None:
-        """Read lines along ``axis``: chunks on all cores, or by the library, at most `MOST_CHUNKS` at a time."""
-        data, decoder, before = self.data, self.decoder, (slice(None),) * axis
-        filled = filled.view(decoder.dtype.newbyteorder("="))  # which HDF5 would clip where it is read as unsigned
-        if decoder.is_worthwhile:
-            decoder.fill([*before, lines], filled)
-            return
-        step = max(1, MOST_CHUNKS // chunks_across(data, axis)) * (
-            data.chunks[axis] if data.chunks else filled.shape[axis]
-        )
-        for first in range(lines.start, lines.stop, step):
-            last = min(first + step, lines.stop)
-            here = (*before, slice(first - lines.start, last - lines.start))
-            data.read_direct(filled, source_sel=(*before, slice(first, last)), dest_sel=here)
+        """Read lines along ``axis``."""
+        # Values that are read as unsigned HDF5 would clip.
+        self.decoder.fill([*[slice(None)] * axis, lines], filled.view(self.decoder.dtype.newbyteorder("=")))
 
 
 @dataclass(eq=False)
