@@ -11,7 +11,9 @@ from .options import Local
 
 # Keys in the context of a command: the path of the file, and the options of a run's record, None of other files.
 CONFIG, RECORD = "unmix_cli.config", "unmix_cli.config.record"
-take, show, take_copy = (later(__package__, f"config_file:{name}") for name in ("take", "show", "take_copy"))
+take, show, take_copy, warn_of_changes = (
+    later(__package__, f"config_file:{name}") for name in ("take", "show", "take_copy", "warn_of_changes")
+)
 
 
 def take_file(context: click.Context, _: click.Parameter, path: Path | None) -> None:
@@ -31,6 +33,13 @@ def take_copy_of_library(settings: dict[str, Any]) -> None:
     context = click.get_current_context()
     if context.meta.get(RECORD) is not None:
         take_copy(context, settings)
+
+
+def compare_with_record(report: dict[str, Any]) -> None:
+    """Warn where a run by the record of another one had other libraries, noise or the like."""
+    context = click.get_current_context()
+    if context.meta.get(RECORD) is not None:
+        warn_of_changes(context, report)
 
 
 option = click.option(

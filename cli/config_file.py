@@ -25,7 +25,9 @@ RECORDED = {name for name, one in DECLARED.items() if one.affects != "nothing"}
 
 
 class Recorded(dict[str, Any]):
-    """Options from the record of a run, which may be a stranger's."""
+    """Options from the record of a run, which may be a stranger's; ``run`` is that record."""
+
+    run: dict[str, Any]
 
 
 def read(path: Path, command: str) -> dict[str, Any]:
@@ -69,6 +71,7 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> Recor
             "own here"
         )
     options = Recorded(options)
+    options.run = record
     made_by = "mesma" if options.get("method") == "mesma" else "run"
     if made_by != command:
         raise MethodError(f"{path}: is the record of unmix {made_by}")
@@ -89,6 +92,19 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> Recor
 def copy_beside(record: Path) -> Path:
     """Return where the run of a record wrote the spectra that it used."""
     return record.with_name(f"{record.name.removesuffix('run.json')}endmembers.csv")
+
+
+def warn_of_changes(context: click.Context, report: dict[str, Any]) -> None:
+    """Warn where a run of the record's scene found other contents under the names of the record's files."""
+    # By their digests: a backup that was restored is older than the record.
+    before, asked = context.meta[RECORD].run, report.get("asked") or {}
+    was = before.get("asked")
+    if before.get("identity") != report.get("identity") or not isinstance(was, dict):
+        return
+    if changed := [key for key in asked if asked[key] != was.get(key, asked[key]) and is_from_file(context, key)]:
+        log.warning(
+            f"{context.meta[CONFIG]}: `{changed[0]}` holds other values than in that run: these maps are not those of it"
+        )
 
 
 def ended(record: dict[str, Any]) -> float:

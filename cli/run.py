@@ -90,6 +90,7 @@ def unmix_scenes(
         with contextlib.closing(results):
             for cube, result in results:
                 if isinstance(result, dict):
+                    config.compare_with_record(result)
                     outcomes.finished(cube, result)
                 else:
                     outcomes.failed(cube, result)

@@ -42,7 +42,7 @@ def command(maps: tuple[Path, ...], failed: Path | None, as_json: bool) -> int:
 
     def show(_: int, path: Path) -> None:
         stems = runs_below(path) if path.is_dir() else [stem for stem in [stem_of_outputs(path)] if has_run(stem)]
-        if not stems:
+        if not stems and not (missing and path.is_dir()):  # all scenes may have failed
             raise OutputError(
                 f"{path}: holds no run of unmix run, batch or mesma" if path.is_dir() else why_no_run(path)
             )

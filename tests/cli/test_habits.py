@@ -157,6 +157,13 @@ def test_a_record_finds_the_copy_of_its_library(tmp_path, scene, method, words):
     one, two, three = (record(tmp_path / name)["digests"] for name in ("one", "two", "three"))
     assert one == two == three and "is gone" not in err and "was written after" not in err
     shutil.copy(tmp_path / "here.csv", tmp_path / "gone.csv")
+    os.utime(tmp_path / "gone.csv", (1, 1))
+    assert "holds other values" not in command(*again, "older", cwd=tmp_path)[1]
+    (tmp_path / "gone.csv").write_text((tmp_path / "gone.csv").read_text().replace("a,", "a,1", 1))
+    os.utime(tmp_path / "gone.csv", (1, 1))  # as of a backup: by its time nothing changed
+    assert "--endmembers holds other values than in that run" in command(*again, "other", cwd=tmp_path)[1]
+    assert "holds other values" not in command(*again, "named", "-e", "gone.csv", cwd=tmp_path)[1]
+    shutil.copy(tmp_path / "here.csv", tmp_path / "gone.csv")
     os.utime(tmp_path / "gone.csv", (2**32, 2**32))
     command(*again, "four", cwd=tmp_path, tells="gone.csv was written after that run; the spectra that it used are in")
 

@@ -89,6 +89,8 @@ def test_status_knows_scenes_that_failed(archive):
     assert out.count("done ") == 2 and "failed       in/2024/broken.hdr: is not an ENVI header" in out
     lines = command("status", "maps", "--failed", "failed.csv", "--json", cwd=archive, code=1)[0].splitlines()
     assert [json.loads(line)["state"] for line in lines] == ["done", "done", "failed"]
+    (archive / "none").mkdir()  # where all have failed
+    assert "failed       in/2024/" in command("status", "none", "--failed", "failed.csv", cwd=archive, code=1)[0]
     write_cube(archive / "in/2024/broken.hdr", np.full((4, 5, 6), 0.5))
     command("run", SCENES[2], *OPTIONS, "-o", "maps/{dir}", cwd=archive)  # it is done, and the table is of yesterday
     assert "failed" not in command("status", "maps", "--failed", "failed.csv", cwd=archive)[0]

@@ -9,15 +9,15 @@ from sources import statements
 ROOT = Path(__file__).parents[2]
 # The most statements of each room of the product; `core` are the files beside the rooms.
 ROOMS = {
-    "features": 9093,
+    "features": 9100,
     "solvers": 4682,
-    "io": 5361,
+    "io": 5362,
     "endmembers": 3499,
     "runs and outputs": 3473,
-    "commands and cli": 4264,
+    "commands and cli": 4278,
     "arrays": 1619,
     "library": 1461,
-    "compiled": 1082,
+    "compiled": 1072,
     "pages": 872,
     "scene": 1103,
     "devices": 609,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 196,
     "core": 1081,
 }
-TESTS = 29_996
+TESTS = 30_029
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

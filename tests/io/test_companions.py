@@ -50,13 +50,16 @@ def as_read(path, **how):
     "how", [{}, {"interleave": "band"}, {"tiled": True, "blockxsize": 16, "blockysize": 16, "compress": "deflate"}]
 )
 @pytest.mark.parametrize("inflated", [False, True])
-def test_an_alpha_band_is_no_spectrum_but_a_mask(tmp_path, monkeypatch, place, how, inflated):
+@pytest.mark.parametrize("by_name", [False, True])
+def test_an_alpha_band_is_no_spectrum_but_a_mask(tmp_path, monkeypatch, place, how, inflated, by_name):
     if inflated:
         monkeypatch.setattr("unmix.io.formats.geotiff.MOST_TOGETHER", 0)
     alpha = np.full((LINES, SAMPLES), 65535, np.uint16)
     alpha[:3] = 0
     alpha[20, 4], alpha[39, 9], alpha[30, 1] = 0, 0, 7  # what is nearly transparent has values
-    path = tif(tmp_path / "a.tif", np.insert(VALUES, place, alpha, axis=2), {place}, **how)
+    names = ["Alpha" if b == place else "" for b in range(BANDS + 1)] if by_name else ()
+    values = np.insert(VALUES, place, alpha, axis=2)
+    path = tif(tmp_path / "a.tif", values, () if by_name else {place}, names, **how)
     cube = open_cube(path)
     assert cube.bands == BANDS and f"band {place + 1} is called alpha" in cube.problems[0]
     Y, masked = as_read(path)

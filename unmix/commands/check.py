@@ -346,19 +346,18 @@ def seconds_a_pixel(search: Callable[[np.ndarray], Any], scene: Scene, sample: n
 
 def tell(look: Look | None, parts: Sequence[Part], library: Endmembers, findings: Findings) -> None:
     """Report negative unconstrained abundances of some pixels, and what features found."""
-    if look is None:
-        return
-    facts, worst = findings.facts, int(np.nanargmax(look.far_below))
-    facts["abundances"] = with_free(facts.get("abundances", []), look)
-    findings.info(
-        "endmembers",
-        f"without constraints the abundance of {library.names[worst]} is below -5 % in "
-        f"{in_percent(look.far_below[worst])} of "
-        f"{len(look.Y)} pixels, the most of all endmembers",
-    )
+    facts = findings.facts
+    if look is not None:
+        worst = int(np.nanargmax(look.far_below))
+        facts["abundances"] = with_free(facts.get("abundances", []), look)
+        findings.info(
+            "endmembers",
+            f"without constraints the abundance of {library.names[worst]} is below -5 % in "
+            f"{in_percent(look.far_below[worst])} of {len(look.Y)} pixels, the most of all endmembers",
+        )
     for part in parts:
         entry = part.entry(None)
-        facts |= entry
+        facts |= entry if look is not None else {}
         if part.said:
             findings.warning(next(iter(entry)), part.said)
 

@@ -7,7 +7,7 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from .jit import WIDE, compiled
-from .vectors import DOUBLES, LANES, doubles, llvm_function
+from .vectors import DOUBLES, LANES, by_llvm, doubles
 
 fma, select, broadcast = WIDE.fma, WIDE.select, WIDE.broadcast
 # exp (−y) = 2^−k exp (−r) with a whole k; below exp (−700) it is that.
@@ -35,7 +35,7 @@ def power_wide(typingctx, k):
 @intrinsic
 def log_wide(typingctx, x):
     """Return natural logarithms."""
-    return llvm_function("log", 1)(typingctx, x)
+    return by_llvm("log", 1)
 
 
 @compiled

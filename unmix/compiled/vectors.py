@@ -3,6 +3,7 @@
 Vectors exist in compiled code only. `unmix.compiled.jit` gives the operations their names.
 """
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -153,71 +154,63 @@ def store_wide(typingctx, array, row, value):
     return types.void(array, types.intp, doubles), build
 
 
-def llvm_function(name: str, operands: int) -> Any:
-    """Return an LLVM function of ``operands`` vectors as the body of a Numba intrinsic."""
+def of_operands(signature: Any, build: Callable[..., Any]) -> tuple[Any, Any]:
+    """Return an intrinsic of Numba whose value ``build(builder, *operands)`` makes."""
+    return signature, lambda context, builder, signature, operands: build(builder, *operands)
 
-    def function(typingctx, *args):
-        def build(context, builder, signature, values):
-            kind = ir.FunctionType(DOUBLES, [DOUBLES] * operands)
-            intrinsic_function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f64")
-            return builder.call(intrinsic_function, values)
 
-        return doubles(*[doubles] * operands), build
+def by_llvm(name: str, operands: int) -> tuple[Any, Any]:
+    """Return an intrinsic that is LLVM's of ``operands`` vectors."""
 
-    return function
+    def build(builder: Any, *values: Any) -> Any:
+        kind = ir.FunctionType(DOUBLES, [DOUBLES] * operands)
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f64"), values)
+
+    return of_operands(doubles(*[doubles] * operands), build)
 
 
 @intrinsic
 def fma_wide(typingctx, a, b, c):
     """Return ``a b + c``, rounded once."""
-    return llvm_function("fma", 3)(typingctx, a, b, c)
+    return by_llvm("fma", 3)
 
 
 @intrinsic
 def sqrt_wide(typingctx, a):
     """Return the square root."""
-    return llvm_function("sqrt", 1)(typingctx, a)
+    return by_llvm("sqrt", 1)
 
 
 @intrinsic
 def select_wide(typingctx, mask, a, b):
     """Return ``a`` where ``mask`` is true, else ``b``."""
+    return of_operands(doubles(bits, doubles, doubles), lambda builder, *operands: builder.select(*operands))
 
-    def build(context, builder, signature, args):
-        return builder.select(*args)
 
-    return doubles(bits, doubles, doubles), build
+def as_integer(builder: Any, mask: Any) -> Any:
+    """Return the lanes in which ``mask`` is true, as the bits of an integer of so many."""
+    return builder.bitcast(mask, ir.IntType(LANES))
 
 
 @intrinsic
 def any_lane_wide(typingctx, mask):
     """Return whether any lane of ``mask`` is true."""
-
-    def build(context, builder, signature, args):
-        whole = builder.bitcast(args[0], ir.IntType(LANES))
-        return builder.icmp_unsigned("!=", whole, whole.type(0))
-
-    return types.boolean(bits), build
+    none = ir.IntType(LANES)(0)
+    return of_operands(
+        types.boolean(bits), lambda builder, mask: builder.icmp_unsigned("!=", as_integer(builder, mask), none)
+    )
 
 
 @intrinsic
 def lanes_of_wide(typingctx, mask):
     """Return the lanes in which ``mask`` is true, as the bits of an integer."""
-
-    def build(context, builder, signature, args):
-        return builder.zext(builder.bitcast(args[0], ir.IntType(LANES)), ir.IntType(64))
-
-    return types.int64(bits), build
+    return of_operands(types.int64(bits), lambda builder, mask: builder.zext(as_integer(builder, mask), ir.IntType(64)))
 
 
 @intrinsic
 def first_of_wide(typingctx, lanes):
     """Return the place of the lowest bit of an integer that is not 0."""
-
-    def build(context, builder, signature, args):
-        return builder.cttz(args[0], ir.IntType(1)(1))
-
-    return types.int64(types.int64), build
+    return of_operands(types.int64(types.int64), lambda builder, lanes: builder.cttz(lanes, ir.IntType(1)(1)))
 
 
 def reduced(builder: Any, value: Any, join: Callable[[Any, Any], Any]) -> Any:
@@ -234,34 +227,29 @@ def reduced(builder: Any, value: Any, join: Callable[[Any, Any], Any]) -> Any:
     return builder.extract_element(value, ir.IntType(32)(0))
 
 
+def larger(builder: Any, a: Any, b: Any) -> Any:
+    """Return the larger of two vectors in each lane."""
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
 @intrinsic
 def largest_of_wide(typingctx, a):
     """Return the largest value of all lanes; no lane may be NaN."""
-
-    def build(context, builder, signature, args):
-        return reduced(builder, args[0], lambda a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
-
-    return types.float64(doubles), build
+    return of_operands(
+        types.float64(doubles), lambda builder, a: reduced(builder, a, functools.partial(larger, builder))
+    )
 
 
 @intrinsic
 def total_wide(typingctx, a):
     """Return the sum of all lanes."""
-
-    def build(context, builder, signature, args):
-        return reduced(builder, args[0], builder.fadd)
-
-    return types.float64(doubles), build
+    return of_operands(types.float64(doubles), lambda builder, a: reduced(builder, a, builder.fadd))
 
 
 @intrinsic
 def broadcast_wide(typingctx, value):
     """Return a vector with a number in all lanes."""
-
-    def build(context, builder, signature, args):
-        return all_lanes(builder, args[0])
-
-    return doubles(types.float64), build
+    return of_operands(doubles(types.float64), all_lanes)
 
 
 def stored_vector(context: Any, builder: Any, kind: Any, array: Any, at: Any, size: int) -> Any:

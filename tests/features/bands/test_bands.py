@@ -17,7 +17,7 @@ import unmix
 from unmix.devices import simulated
 from unmix.errors import LibraryError
 from unmix.features.bands.arrays import chain_engine, cut_folds, least_collinear, samples_of, select_bands
-from unmix.features.bands.scene import numeric_rows, read_target, rows_of
+from unmix.features.bands.scene import bands_of, numeric_rows, read_target, rows_of
 
 
 def spectra(N, K, seed=0, noise=1e-3):
@@ -350,3 +350,22 @@ def test_tables_and_targets_of_bands(tmp_path):
     (tmp_path / "w.csv").write_text("0,1312,0,2\n0,1411,1,25\n")
     refused(LibraryError, "'0,1312' may be a number with a decimal comma", numeric_rows, tmp_path / "w.csv")
     assert len(rows_of(tmp_path / "w.csv")) == 2
+
+
+@pytest.mark.parametrize("names", ["W-{}", "100{}", "{}", "{}.5"])
+def test_rows_are_matched_by_names_of_any_kind(tmp_path, names, caplog):
+    """In the laboratory's own order; where no name is known, in the order of rows, which is said."""
+    random = np.random.default_rng(4)
+    X, order = spectra(40, 12, noise=1e-2), random.permutation(40)
+    y, waves = X[:, 7] + 1e-3 * random.standard_normal(40), range(400, 520, 10)
+    said = [names.format(i + 1) for i in range(40)]
+    rows = [",".join([name, *map(repr, row)]) for name, row in zip(said, X.tolist())]
+    (tmp_path / "t.csv").write_text("\n".join([",".join(["name", *map(str, waves)]), *rows]) + "\n")
+    for known in (True, False):
+        some = [said[i] if known else str(900_000 + i) for i in (order if known else range(40))]
+        lines = [f"{name},{value!r}" for name, value in zip(some, y[order if known else slice(None)].tolist())]
+        (tmp_path / "y.csv").write_text("\n".join(["sample,protein", *lines]) + "\n")
+        caplog.clear()
+        caplog.set_level("INFO", "unmix")
+        found = bands_of(tmp_path / "t.csv", target=tmp_path / "y.csv", most=5, out_dir=tmp_path / str(known))
+        assert found["rmsep"] < 0.01 and ("by their order" in caplog.text) != known

@@ -186,7 +186,7 @@ def test_a_format_that_fails_leaves_nothing(tmp_path, scene, monkeypatch):
 
     broken = FORMATS | {"netcdf": FORMATS["netcdf"].__class__("netcdf", "", (".nc",), fail)}
     monkeypatch.setattr("unmix.io.export.FORMATS", broken)
-    with pytest.raises(OutputError, match=r"s_mnf.nc: cannot be written: no space"):
+    with pytest.raises(OutputError, match=r"s_mnf.nc: writing failed: no space"):
         unmix.mnf(path, count=2, format="netcdf", out_dir=tmp_path / "o")
     assert not (tmp_path / "o").exists()
 

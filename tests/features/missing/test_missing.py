@@ -359,6 +359,18 @@ def test_log_report_and_command(tmp_path):
     assert "What is missing" not in unmix.report(tmp_path / "b/s").read_text()
 
 
+def test_names_that_are_not_searched_are_said(tmp_path, caplog):
+    E = library().matrix
+    path, named = (
+        write_cube(tmp_path / "t.hdr", np.random.default_rng(0).dirichlet(np.ones(P), (4, 5)) @ E[:, :P].T),
+        written(tmp_path),
+    )
+    unmix.run(path, endmembers=kept(), names=named, device="cpu", browse=False)
+    kept().write(tmp_path / "three.csv", None, None)
+    findings = unmix.check(path, tmp_path / "three.csv", names=named)["findings"]
+    assert "t: `names` are not searched" in caplog.text and "are not searched" in str(findings)
+
+
 def test_a_library_of_other_bands_is_an_error(tmp_path):
     scene, short = made(tmp_path), replace(library(), matrix=library().matrix[:20], wavelengths=WAVES[:20])
     refused(unmix.LibraryError, "covers 500 to", lambda: unmix.run(scene, endmembers=kept(), names=short))

@@ -179,7 +179,10 @@ def read(
         if y is not None and "line" in values:
             raise LibraryError(f"{target}: has columns line and sample, but {source} is a table, not a cube")
         if values is not None and spectra.names is not None and "name" in values:
-            y = by_name(spectra.names, values, source, target)
+            if not set(spectra.names).isdisjoint(values["name"]) or not all(map(is_number, values["name"])):
+                y = by_name(spectra.names, values, source, target)
+            else:
+                log.info(f"{target}: its first column holds no names of {source}: rows are matched by their order")
         if y is not None and len(y) != len(spectra.X):  # type: ignore[arg-type]
             raise LibraryError(
                 f"{target}: has {len(y)} values for {len(spectra.X)} spectra of {source}"  # type: ignore[arg-type]
@@ -336,8 +339,10 @@ def read_target(path: Path) -> dict[str, Any]:
                 raise LibraryError(f"{path}: row {n}, column {column + 1}: '{cell[:20]}' is no {name}")
             table[name][i] = float(cell)
     table["row"] = [n for n, _ in rows]
-    if len(rows[0][1]) > 1 and "line" not in columns and not any(is_number(row[0]) for _, row in rows):
+    if len(rows[0][1]) > 1 and "line" not in columns:
         table["name"] = [row[0] for _, row in rows]
+    if heading and len(heading) > 2 + 2 * ("line" in columns):
+        log.info(f"{path}: the target is its last column, '{heading[-1]}'")
     return table
 
 

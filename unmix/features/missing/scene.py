@@ -211,6 +211,7 @@ class Lacks(Part):
 
     named: Endmembers | None = None
     found: Missing | None = None
+    has_looked = False
 
     def read(self, scene: Scene, library: Endmembers | None) -> None:
         """See `unmix.features.runs.Part.read`."""
@@ -230,7 +231,7 @@ class Lacks(Part):
             found = [self.named] if self.named is not None else rest_of(vars(self.options), library, scene)
             return [applied(steps, scene.bands, one)[1] for one in found]
 
-        cube = scene.cube
+        cube, self.has_looked = scene.cube, True
         self.found = what_is_missing(sample, look, (cube.lines, cube.samples), candidates, self.options.threads)
 
     @property
@@ -241,6 +242,8 @@ class Lacks(Part):
     @property
     def said(self) -> str:
         """See `unmix.features.runs.Part.said`."""
+        if self.named is not None and not self.has_looked:
+            return "`names` are not searched: that takes 64 pixels of light, and fewer endmembers than bands"
         return "" if self.found is None else self.found.said
 
     def entry(self, summary: Any) -> dict[str, Any]:

@@ -154,8 +154,8 @@ def years_of(runs: Sequence[FinishedRun]) -> np.ndarray:
             days.append(datetime.datetime.fromisoformat(str(run.time).removesuffix("Z")).replace(tzinfo=None))
         except ValueError:
             raise MethodError(
-                f"{run.stem}: has no date; name its scene by one, such as site_20240706, or give the header an "
-                "acquisition time"
+                f"{run.stem}: has no date{f' as 2024-07-06, but {run.time}' if run.time else ''}; name its scene by one, "
+                "such as site_20240706, or give the header an acquisition time"
             ) from None
     if len(set(days)) < 2:
         raise MethodError(f"a series needs runs at two dates or more, not {len(set(days))}")

@@ -296,7 +296,8 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
 
 def alphas_of(path: Path, source: Any) -> list[int]:
     """Return the numbers (from 1) of alpha bands without wavelength; none where a header beside counts all bands."""
-    found = [number for number, kind in zip(source.indexes, source.colorinterp) if kind.name == "alpha"]
+    said = zip(source.indexes, source.colorinterp, source.descriptions)  # which some programs write alone
+    found = [number for number, kind, name in said if "alpha" in (kind.name, str(name).strip().lower())]
     tags = {
         number: {key.lower() for key in (source.tags(number) | source.tags(number, ns="IMAGERY"))} for number in found
     }
