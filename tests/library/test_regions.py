@@ -3,13 +3,17 @@
 import json
 import sys
 
+import h5py
 import numpy as np
 import pytest
+import scipy.io
 from conftest import refused, write_cube
 from test_cli import unmix as command
 
 import unmix
 from unmix.commands.regions import build_library
+from unmix.io import open_cube
+from unmix.io.cube import read_lines
 from unmix.library import load
 from unmix.scene import ReadOptions, open_scene
 
@@ -173,6 +177,26 @@ def test_means_say_their_pixels_and_what_was_never_drawn(tmp_path, scene):
     spread = load(tmp_path / "m_deviation.csv")
     np.testing.assert_allclose(spread.matrix, built(scene[0], "raster", path, deviation=True).matrix)
     command(*words[:-1], "--deviation", code=1)
+
+
+@pytest.mark.parametrize("version", ["5", "7.3"])
+def test_labels_of_a_benchmark(tmp_path, scene, version):
+    """A variable of two axes, of bytes, as Pavia's; a table of other numbers beside sizes stays a cube of pixels."""
+    if version == "5":
+        scipy.io.savemat(tmp_path / "gt.mat", {"x_gt": NUMBERS}, do_compression=True)
+    else:
+        with h5py.File(tmp_path / "gt.mat", "w", userblock_size=512) as file:
+            file["x_gt"] = NUMBERS.T
+        content = (tmp_path / "gt.mat").read_bytes()
+        (tmp_path / "gt.mat").write_bytes(b"MATLAB 7.3 MAT-file".ljust(512) + content[512:])
+    labels = open_cube(tmp_path / "gt.mat")
+    np.testing.assert_array_equal(read_lines(labels, slice(0, LINES))[0], NUMBERS)
+    found, expected = (
+        built(scene[0], "raster", path, mean=True) for path in (tmp_path / "gt.mat", raster(tmp_path, NUMBERS))
+    )
+    np.testing.assert_array_equal(found.matrix, expected.matrix)
+    scipy.io.savemat(tmp_path / "t.mat", {"A": np.ones((5, 12))})
+    refused(unmix.CubeError, "no variable has three axes", open_cube, tmp_path / "t.mat")
 
 
 def test_bad_rasters(tmp_path, scene):

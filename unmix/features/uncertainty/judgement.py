@@ -47,9 +47,9 @@ def said_of_deviations(above_3: float, below_1: float, problem: Problem) -> list
         f"deviations are exact in {in_percent(above_3)} of the pixels, if bands share no noise, and cautious in the others"
     ]
     if below_1 > MANY_NEAR_ZERO:
-        other = "scls" if problem.constraint.sum_to_one else "ucls, where light does not vary"
+        other = "scls" if problem.constraint.sum_to_one else "ucls (even light)"
         said.append(
-            f"in {in_percent(below_1)} of the pixels a fraction is within noise of 0: means of small ones are too large, "
+            f"in {in_percent(below_1)} of the pixels a fraction is within noise of 0: small means are too large, "
             f"not by `method` {other}"
         )
     return [(logging.INFO, sentence) for sentence in said]

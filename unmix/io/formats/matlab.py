@@ -124,7 +124,8 @@ def describe(
     if {ROWS, COLUMNS} <= set(file.shapes):
         size = None
     name, _, axes = (dataset or "").lstrip("/").partition(":")
-    name = name or find_cube(path, file.shapes, size)
+    labels = None if size or {ROWS, COLUMNS} <= set(file.shapes) else label_raster(file)
+    name = name or labels or find_cube(path, file.shapes, size)
     if axes and sorted(axes) != sorted("yxb"):
         raise MethodError(f"`dataset` {dataset}: the axes must be an order of y, x and b, such as byx, not '{axes}'")
     if name not in file.shapes:
@@ -135,7 +136,7 @@ def describe(
     axes = axes or axes_of_variable(file, stored, wavelengths)
     shape = tuple(stored[axes.index(axis)] for axis in "yxb") if len(stored) == 3 else stored
     if len(shape) == 2:
-        shape = shape_of_pixels(path, file, name, size)
+        shape = (*shape, 1) if name == labels else shape_of_pixels(path, file, name, size)
     if len(shape) == 3 and shape[2] > MOST_BANDS:
         raise CubeError(f"{path}: '{name}' has {shape[2]} bands; is it a cube of (lines, samples, bands)?")
     if len(shape) != 3 or 0 in shape:
@@ -178,6 +179,13 @@ def axes_of_variable(file: Version5 | Version73, stored: tuple[int, ...], wavele
     lengths = {int(np.prod(file.shapes[name])) for name in named if name in file.shapes}
     fitting = [order for order in ORDERS if len(stored) == 3 and stored[order.index("b")] in lengths]
     return fitting[0] if len(fitting) == 1 else ORDERS[0]
+
+
+def label_raster(file: Version5 | Version73) -> str | None:
+    """Return the only variable, where it has two axes and bytes, as labels of benchmarks do; None otherwise."""
+    found = [name for name, shape in file.shapes.items() if len(shape) > 2 or min(shape) > 1]
+    is_one = len(found) == 1 and len(file.shapes[found[0]]) == 2 and file.dtype(found[0]).itemsize == 1
+    return found[0] if is_one else None
 
 
 def find_cube(path: Path, shapes: Shapes, size: tuple[int, int] | None) -> str:

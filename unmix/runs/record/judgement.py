@@ -59,10 +59,7 @@ NEAR_TEN = 0.05
 # The misfit of the median pixel from which on it is said of values of both signs, too.
 HOPELESS = 0.5
 # Said of values below 0 in a large part; also of a scale, or an offset, that a file has applied already.
-SAID_OF_SIGNS = (
-    "on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself (or is an offset or `preset` "
-    "taken off twice?)"
-)
+SAID_OF_SIGNS = "on both sides of 0, as MNF's: unmix the cube itself (or is an offset taken twice?)"
 
 
 class SumCost(NamedTuple):
@@ -197,8 +194,9 @@ class Seen:
 
     @property
     def doubts_mask(self) -> bool:
-        """Whether a mask leaves out most pixels, so that it may be the wrong way round."""
-        return self.mask is not None and self.mask[1] > MOST_PIXELS
+        """Whether a mask leaves out most pixels, so that it may be the wrong way round: not if a constant explains them."""
+        is_told = self.cost is not None and bool(self.cost.constant) and self.cost.median_without < SUSPECT
+        return self.mask is not None and self.mask[1] > MOST_PIXELS and not is_told
 
     @property
     def of_bands(self) -> tuple[str | None, str | None]:
@@ -211,9 +209,9 @@ class Seen:
     @property
     def of_sum(self) -> SumCost | None:
         """Return the cost of the sum to one, if it was tested and neither ``is_flat`` nor ``both_signs`` decides."""
-        if self.is_flat or self.both_signs or self.cost is None:
+        if self.is_flat or self.both_signs or self.cost is None or (self.doubts_mask and self.cost.constant):
             return None
-        return self.cost._replace(constant="") if self.doubts_mask else self.cost
+        return self.cost
 
     @property
     def poor(self) -> float:
@@ -249,7 +247,7 @@ def say_mask(seen: Seen) -> Iterator[str]:
         return
     given, masked = seen.mask
     is_poor = seen.summary.percentile(0.5) > POOR or (seen.cost is not None and bool(seen.cost.constant))
-    if masked > MOST_MASKED or (is_poor and seen.doubts_mask):
+    if seen.doubts_mask and (masked > MOST_MASKED or is_poor):
         other, what = ("mask_out", "leave out") if given == "mask" else ("mask", "keep")
         yield f"{in_percent(masked)} of the pixels are masked; `{other}` if the values of `{given}` mark what to {what}"
 
