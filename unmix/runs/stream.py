@@ -30,10 +30,10 @@ from .look import has_look
 # Scenes of up to this many pixels are looked at as a whole.
 MOST_WHOLE = 4096
 # Fewest lines of a scene that are sampled, and most pixels of each: they give an RMS to 2 %, and hold a layer of a
-# fiftieth of the lines. No more lines, because a part of a block without one costs nothing: pixels from all parts took a
-# third of the time of a run on a GPU.
-FEWEST_LINES, MOST_OF_LINE = 64, 64
-# Lines begin at so many places by turns, spread over the columns: of 64 lines 21 have the same columns, which shows
+# thirtieth of the lines. No more lines, because a part of a block without one costs nothing: pixels from all parts took
+# a third of the time of a run on a GPU, those of 64 lines a twentieth.
+FEWEST_LINES, MOST_OF_LINE = 32, 128
+# Lines begin at so many places by turns, spread over the columns: of 32 lines ten have the same columns, which shows
 # what columns share.
 BEGINS = 3
 

@@ -284,9 +284,10 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
             f"abundances sum to {whole:.2g}, and hectares to more than the ground: `normalize` sum of a run makes shares"
         )
     where = "{band}" if zones is None else "{band} in {zone}"
-    if has_bounds and "sigma" not in maps and any(0 < row["mean"] < SMALL for row in rows if row["mean"] is not None):
+    small = max(SMALL, ((run.report.get("fit") or {}).get("relative_rmse") or {}).get("median") or 0.0)
+    if has_bounds and "sigma" not in maps and any(0 < row["mean"] < small for row in rows if row["mean"] is not None):
         say_once(
-            "means below 5 % may be too large, since noise only adds where a >= 0: `uncertainty` tells by how much"
+            f"means below {small:.0%} may be too large, since noise only adds where a >= 0: `uncertainty` tells by how much"
         )
     traces = dict.fromkeys(where.format(**row) for row in rows if row["sigma"] and row["mean"] < UNSURE * row["sigma"])
     if traces and has_bounds:

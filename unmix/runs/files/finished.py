@@ -384,12 +384,15 @@ def lines_done(journal: Path) -> str:
 
 
 def repeat_warnings(reports: Iterable[dict[str, Any]]) -> None:
-    """Log what records of finished runs warn of: it is true of all that is made of their maps."""
+    """Log what records of finished runs warn of, each kind once: it is true of all that is made of their maps."""
     said = dict.fromkeys(printable(str(one)) for report in reports for one in report.get("warnings") or ())
-    for sentence in [*said][:MOST_REPEATED]:
-        log.warning(sentence)
-    if len(said) > MOST_REPEATED:
-        log.warning(f"{len(said) - MOST_REPEATED} more warnings are in the records of these runs")
+    kinds: dict[str, list[str]] = {}
+    for one in said:  # alike but for the scene before them and numbers in them
+        kinds.setdefault(re.sub(r"^[^:]*: |[\d.,]+", "", one), []).append(one)
+    for first, *others in [*kinds.values()][:MOST_REPEATED]:
+        log.warning(f"{first} (and {len(others)} like it)" if others else first)
+    if len(kinds) > MOST_REPEATED:
+        log.warning(f"{len(kinds) - MOST_REPEATED} more kinds of warnings are in the records of these runs")
 
 
 def without_run(scenes: Sequence[str], reports: Iterable[dict[str, Any]], since: float = 0.0) -> list[str]:
