@@ -69,6 +69,7 @@ def with_offset(Y):
 
 DARK, SNOW = {"light": (0.6, 0.6)}, {"have": 4, "given": 3, "waves": BROAD}
 BLACK = {"more": lambda waves: np.full(len(waves), 1e-6)}
+INK = {"more": lambda waves: 0.04 + 0.01 * np.sin(waves / 300), "light": (0.5, 1.6)}
 # A part of the sentence; a scene and method of which it is true and said; and those of which it would be false.
 SAID = {
     "darker than the library": [
@@ -102,6 +103,7 @@ SAID = {
     "largest patch lines 19–2": [("nnls", {"change": in_blocks})],
     "an offset that was not taken off": [("fcls", {"change": with_offset})],
     "nearly unused": [("nnls", {"have": 2, "noise": 0.0})],
+    "noise alone moves fractions of": [("nnls", INK | {"noise": 0.02}), ("pcls", INK | {"noise": 0.03})],
 }
 NOT_SAID = {
     "darker than the library": [
@@ -145,6 +147,7 @@ NOT_SAID = {
     "largest patch lines 19–2": [("nnls", {"have": 4, "given": 3})],
     "an offset that was not taken off": [("fcls", {}), ("fcls", DARK), ("nnls", {"change": with_offset})],
     "nearly unused": [("nnls", {})],
+    "noise alone moves fractions of": [("nnls", {}), ("fcls", {}), ("nnls", INK), ("nnls", BLACK), ("ucls", BLACK)],
 }
 # Words of a message, the scene's stem among them.
 MOST_WORDS = 25

@@ -128,7 +128,7 @@ def test_even_brightness_is_said_where_noise_grows_with_the_signal(tmp_path, rel
         Y += (0.004 + relative * Y) * random.standard_normal(Y.shape)
         words = {"endmembers": write_csv(tmp_path / "e.csv", E), "device": "cpu", "overwrite": True}
         report = unmix.run(write_cube(tmp_path / "s.hdr", Y), out_dir=tmp_path / "out", **words)
-        said = [one for one in report["warnings"] if "errs less" in one]
+        said = [one for one in report["warnings"] if "errs less" in one and "noise alone moves" not in one]
         if given is A:
             answers = (unmix.solve(Y.reshape(-1, 40), E, method=method).abundances for method in ("nnls", "fcls"))
             free, held = (np.abs(found - A.reshape(-1, 3)).mean() for found in answers)

@@ -309,6 +309,7 @@ def check_fit(
         lacking=max((part.lacking for part in parts), default=0.0),
         mask=mask,
         are_bands_told=True,
+        weights=np.ones(len(names)),
     )
     warnings = judge(seen)
     for sentence in warnings:

@@ -1,6 +1,6 @@
 """Look at a sample of a scene without a constraint: how noisy it is, how its abundances sum, and which are negative."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -95,6 +95,8 @@ class Look:
         The run's misfit beside its noise; None where the sample does not tell.
     sum_noise : float, optional
         The standard deviation of the sums by noise, where that is all by which they differ from one. Else None.
+    given, amounts : arrays (L, p) and (p,), float64
+        The endmembers, and the means of their unconstrained abundances; 0 of those that are zero.
     """
 
     negative: np.ndarray
@@ -107,6 +109,8 @@ class Look:
     level: float | None = None
     misfit: Misfit | None = None
     sum_noise: float | None = None
+    given: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+    amounts: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     @classmethod
     def at(cls, sample: Sample, E: np.ndarray, rmse: np.ndarray | None = None, lost: int = 0) -> "Look":
@@ -148,6 +152,8 @@ class Look:
         is_one = LEAST_BY_NOISE < high - low < WIDEST_BY_NOISE * sum_noise and off < (high - low) / len(Y) ** 0.5
         is_beside = early > 1.0 + LEAST_LEVEL / 2 if median > 1 else late < 1.0 - LEAST_LEVEL / 2
         clear = off > LEAST_LEVEL and missed < MISFIT_OF_LEVEL * off and 4.0 * by_noise < off * np.sqrt(len(Y))
+        amounts = np.zeros(len(sizes))
+        amounts[there] = (A * lengths[:, None]).mean(axis=0) / sizes[there]
         return cls(
             shares[0],
             shares[1],
@@ -159,6 +165,8 @@ class Look:
             median if is_beside and clear else None,
             None if rmse is None else misfit,
             sum_noise if is_one else None,
+            E,
+            amounts,
         )
 
 

@@ -58,6 +58,8 @@ VARIES, LEAST_LEVEL, MISFIT_OF_LEVEL = 1.2, 0.05, 0.3
 NEAR_TEN = 0.05
 # The misfit of the median pixel from which on it is said of values of both signs, too.
 HOPELESS = 0.5
+# The standard deviation of fractions by noise, of a usual pixel, from which on it is said.
+MOST_MOVED = 0.1
 # Said of values below 0 in a large part; also of a scale, or an offset, that a file has applied already.
 SAID_OF_SIGNS = "on both sides of 0, as MNF's: unmix the cube itself (or is an offset taken twice?)"
 
@@ -131,6 +133,10 @@ class Free(Protocol):
     def sum_noise(self) -> float | None: ...
     @property
     def left(self) -> np.ndarray: ...
+    @property
+    def given(self) -> np.ndarray: ...
+    @property
+    def amounts(self) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -168,6 +174,8 @@ class Seen:
         Whether pixels with a value above a limit are left out, as was asked.
     mask : (str, float), optional
         Which of `mask` and `mask_out` was given, and the share of the pixels that are masked.
+    weights : array (p,), optional
+        What abundances are multiplied by to make fractions (`unmix.library.fractions`); None where classes are summed.
     """
 
     summary: Summary
@@ -186,6 +194,7 @@ class Seen:
     mask: tuple[str, float] | None = None
     has_limit: bool = False
     are_bands_told: bool = False
+    weights: np.ndarray | None = None
 
     @property
     def is_shifted(self) -> bool:
@@ -344,6 +353,22 @@ def say_brightness(seen: Seen) -> Iterator[str]:
         )
 
 
+def say_noisy(seen: Seen) -> Iterator[str]:
+    """Say which fractions noise alone moves much, as those of a spectrum that is nearly black in pixels of any light."""
+    free, w, is_told = seen.free, seen.weights, seen.both_signs or seen.culprits or seen.black
+    if is_told or free is None or w is None or free.misfit is None or free.sum_noise is not None:
+        return
+    there, has_sum = free.given.any(axis=0), seen.method.constraint.sum_to_one and not seen.method.constraint.has_shade
+    H, scale = np.linalg.pinv(free.given[:, there].T @ free.given[:, there]), float(w @ free.amounts)
+    of_sum = H.sum(axis=1)
+    H -= np.outer(of_sum, of_sum) / of_sum.sum() * has_sum
+    moved = free.misfit.noise * np.sqrt(np.maximum(np.diag(H), 0.0)) * w[there] / scale if scale > 0 else np.zeros(0)
+    if moved.max(initial=0.0) > MOST_MOVED:
+        named = [name for name, one in zip(np.array(seen.names)[there], moved) if one > MOST_MOVED]
+        advice = "" if has_sum else "; in even light `method` fcls errs less"
+        yield f"noise alone moves fractions of {some_of(named, MOST_NAMED)} by up to ±{moved.max():.2g} (one deviation){advice}"
+
+
 def say_outside(seen: Seen) -> Iterator[str]:
     """Say that many pixels are one endmember alone, and fitted poorly."""
     uses = abundances_of(seen.summary, seen.names)
@@ -417,6 +442,7 @@ SENTENCES: tuple[Callable[[Seen], Iterator[str]], ...] = (
     say_worse,
     say_single_bands,
     say_brightness,
+    say_noisy,
     say_outside,
     say_unused,
     say_infinite,

@@ -236,6 +236,11 @@ def masks_of(cube: Cube, reading: ReadOptions) -> list[dict[str, Any]]:
     return [one for one in found if len(one["values"]) <= MOST_VALUES]
 
 
+def weights_of(problem: Problem) -> np.ndarray:
+    """Return what abundances (p,) are multiplied by to make fractions: 1 where they are not made."""
+    return np.ones(problem.E.shape[1]) if problem.normalization is None else problem.normalization.weights
+
+
 def report_of(
     scene: Scene,
     problem: Problem,
@@ -277,6 +282,7 @@ def report_of(
         masked_by(options.reading, summary.masked, pixels),
         options.reading.valid_max is not None,
         endmembers.quality is not None,
+        None if options.by else weights_of(problem),
     )
     stem = scene.cube.stem
     for sentence in judge(seen):
