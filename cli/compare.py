@@ -20,7 +20,7 @@ MOST_NAMED = 8
 @click.argument("maps", metavar="A B | A...", nargs=-1, required=True, type=options.Local())
 @options.value(
     "--truth",
-    "Compare any number of maps with this one, and print a row for each: RMSE, spectral angle, SRE, seconds.",
+    "Compare any number of maps with this one, and print a row for each: RMSE, the angle of endmembers (not of pixels), SRE, seconds.",
     type=options.Local(),
     metavar="B",
 )

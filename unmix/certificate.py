@@ -142,7 +142,7 @@ def certify_function(ops: Width) -> Any:
         """Return the columns that any lane uses (not 0, also NaN) as bits; 0 where that is not known."""
         used = 0
         for j in range(A.shape[0] if picks and A.shape[0] < 64 else 0):
-            used |= int(lanes_of(load(A, j) == 0.0) != all_lanes) << j
+            used |= (1 if lanes_of(load(A, j) == 0.0) != all_lanes else 0) << j
         return used
 
     @compiled
@@ -158,7 +158,7 @@ def certify_function(ops: Width) -> Any:
             yy, rr = add_bands(E, Y, A, W, used, b, b + 1, b + 2, b + 3, 1.0, 1.0, 1.0, yy, rr)
         if whole < L:
             b1, b2, in1, in2 = whole + 1, whole + 2, 1.0 * (whole + 1 < L), 1.0 * (whole + 2 < L)
-            b1, b2 = min(b1, L - 1), min(b2, L - 1)
+            b1, b2 = b1 if b1 < L else L - 1, b2 if b2 < L else L - 1
             yy, rr = add_bands(E, Y, A, W, used, whole, b1, b2, L - 1, in1, in2, 0.0, yy, rr)
         for j in range(penalty.shape[0]):
             store(W, j, load(W, j) - broadcast(penalty[j]))
@@ -197,7 +197,7 @@ def verdict_function(ops: Width) -> Any:
             total, absolute_sum = total + a, absolute_sum + magnitude
             term_sum = fma(magnitude, broadcast(sizes[j]), term_sum)
             nonzero = nonzero + select(a == 0.0, zero, one)
-            longest = max(longest, sizes[j])
+            longest = sizes[j] if sizes[j] > longest else longest
             if sum_to_one:
                 multiplier = fma(a if nonnegative else one, load(W, j), multiplier)
         scale, sum_error, beyond, worst = y_norm, zero, zero, zero
@@ -222,7 +222,7 @@ def verdict_function(ops: Width) -> Any:
         gaps = slopes.shape[0] > 0
         held = zero  # the residual along columns to which the dual point is orthogonal, bounded by their duals
         for j in range(p if gaps and curvature <= 0.0 else 0):
-            v, weight = load(W, j), max(-slopes[j], 0.0)
+            v, weight = load(W, j), -slopes[j] if slopes[j] < 0.0 else 0.0
             bound = (select(v < 0.0, zero - v, v) + rounding * sizes[j]) * broadcast(weight)
             held = fma(bound, bound, held)
         held = root(held)  # no part of the margin that `face_function` takes
@@ -262,7 +262,7 @@ def verdict_function(ops: Width) -> Any:
             gap = select(highest_dual + weighted_duals < gap, highest_dual + weighted_duals, gap)
         elif nonnegative and gaps:  # duality gap at the dual point y − E a − slope c
             for j in range(p):
-                weighted_duals = fma(load(A, j) * max(slopes[j], 0.0), slope, weighted_duals)
+                weighted_duals = fma(load(A, j) * (slopes[j] if slopes[j] > 0.0 else 0.0), slope, weighted_duals)
             weighted_duals = fma((slope + held) * 0.5, slope + held, weighted_duals)
             gap = select(weighted_duals < gap, weighted_duals, gap)
         worth = zero
@@ -427,12 +427,12 @@ def face_function(team: Team, product: Any = entry_of) -> Any:
                     return np.inf, np.inf
                 k += 1
                 v, rounding = w[j] - multiplier, margin * sizes[j]
-                bound = abs(v) + rounding if a[j] > 0.0 else max(v + rounding, 0.0)
+                bound = abs(v) + rounding if a[j] > 0.0 else 0.0 if v + rounding < 0.0 else v + rounding
                 violation += (bound / norms[j]) ** 2
-                shortest = min(shortest, norms[j])
+                shortest = norms[j] if norms[j] < shortest else shortest
                 if sum_to_one:
                     weighted += a[j] * bound
-                    longest = max(longest, sizes[j])
+                    longest = sizes[j] if sizes[j] > longest else longest
             if k > 0:
                 curvature = 0.98 / inverse_square - k * (k + 12.0) * UNIT_ROUNDOFF
             if not curvature > 0.0:

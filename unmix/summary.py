@@ -43,13 +43,15 @@ THERE, CORNER, POOR = np.float32(0.01), np.float32(0.99), np.float32(0.10)
 @compiled
 def bin_of(bits):
     """Return the bin of a non-negative float32, from its bits: the exponent and the first four of the mantissa."""
-    return min(max((bits >> 19) - ((127 + LOWEST_OCTAVE) << 4), 0), BINS - 1)
+    place = (bits >> 19) - ((127 + LOWEST_OCTAVE) << 4)
+    return 0 if place < 0 else place if place < BINS else BINS - 1
 
 
 @compiled
 def kappa_bin_of(bits):
     """Return the bin of a κ, a non-negative float64, from its bits: the exponent; NaN's bin is the last."""
-    return min(max((bits >> 52) - 1023 + KAPPA_BINS, 0), KAPPA_BINS - 1)
+    place = (bits >> 52) - 1023 + KAPPA_BINS
+    return 0 if place < 0 else place if place < KAPPA_BINS else KAPPA_BINS - 1
 
 
 def edges() -> np.ndarray:
@@ -92,17 +94,18 @@ def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, kap
             if state[line, s] != SOLVED:
                 masked += state[line, s] == MASKED
                 continue
-            k, d, misfit = kappa[line, s], delta[line, s], relative[line, s]
+            k, d, r, misfit = kappa[line, s], delta[line, s], rmse[line, s], relative[line, s]
+            step, most_steps = steps[line, s], counts.steps.shape[1] - 1
             solved += 1
             failed += not k <= certified
             loose += k <= certified and not d <= limit
-            worst_kappa = max(worst_kappa, k if k == k else np.inf)
-            worst_delta = max(worst_delta, d if d == d else np.inf)
-            worst_rmse = max(worst_rmse, rmse[line, s] if rmse[line, s] == rmse[line, s] else np.inf)
-            counts.steps[line, min(steps[line, s], counts.steps.shape[1] - 1)] += 1
+            worst_kappa = worst_kappa if k <= worst_kappa else k if k == k else np.inf
+            worst_delta = worst_delta if d <= worst_delta else d if d == d else np.inf
+            worst_rmse = worst_rmse if r <= worst_rmse else r if r == r else np.inf
+            counts.steps[line, step if step < most_steps else most_steps] += 1
             counts.kappas[line, kappa_bin_of(kappa_bits[line, s])] += 1
             if misfit >= 0.0:
-                worst_relative = max(worst_relative, misfit)
+                worst_relative = misfit if misfit > worst_relative else worst_relative
                 counts.misfit[line, bin_of(bits[line, s])] += 1
         pixels, worst = counts.pixels, counts.worst
         pixels[line, 0], pixels[line, 1], pixels[line, 2], pixels[line, 3] = solved, masked, failed, loose
@@ -126,7 +129,8 @@ def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, kap
                 a = a if a > c else c
                 most = a if a > most else most
             for s in range(samples // 4 * 4, samples):
-                most = max(most, abundance[line, j, s])
+                a = abundance[line, j, s]
+                most = a if a > most else most
             counts.sums[line, j], counts.there[line, j], counts.outside[line, j] = total, present, outside
             counts.most[line, j] = most if most > NODATA else -np.inf
 

@@ -146,3 +146,15 @@ def test_a_few_pixels_that_miss_a_spectrum_are_named_beside_noise(tmp_path, part
     assert words in str(report["warnings"]) and ("much worse" in report["misfit_over_noise"]["said"]) == bool(words)
     page = unmix.report(tmp_path / "o/s", tmp_path / "a.html")
     assert ("to within their noise" in page.read_text()) != bool(words)
+
+
+@pytest.mark.parametrize("bend", [0.0, 0.05])
+def test_deviations_of_a_few_pixels_say_where_neighbouring_bands_are_alike(tmp_path, bend):
+    """A table of a laboratory, too small to tell noise, with a bent baseline that no spectrum has."""
+    random = np.random.default_rng(5)
+    E, baseline = 0.2 + random.random((80, 3)), np.sin(np.linspace(0, 3, 80))
+    Y = random.dirichlet(np.ones(3), (1, 12)) @ E.T + bend * random.random((1, 12, 1)) * baseline
+    path = write_cube(tmp_path / "s.hdr", Y + 0.003 * random.standard_normal(Y.shape))
+    words = {"endmembers": write_csv(tmp_path / "e.csv", E), "device": "cpu", "out_dir": tmp_path / "o"}
+    said = str(unmix.run(path, uncertainty=True, **words)["warnings"])
+    assert ("residuals of neighbouring bands are correlated" in said) == bool(bend)

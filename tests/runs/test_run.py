@@ -323,8 +323,9 @@ def test_verify_wants_a_finished_run(tmp_path, scene, truth):
 
 
 @pytest.mark.slow
-def test_memory_is_bounded(tmp_path):
-    """A cube of 240 MB at --memory 32M grows the process by little more than that."""
+@pytest.mark.parametrize(("words", "bound"), [("", 32), ("uncertainty=True", 128)])
+def test_memory_is_bounded(tmp_path, words, bound):
+    """A cube of 240 MB grows the process by little more than `--memory`."""
     synthesise(tmp_path / "s.hdr", SyntheticScene(2000, 600, 100, 5))
     script = """
 import sys, unmix
@@ -333,15 +334,16 @@ here = Path(sys.argv[1])
 def peak():  # of this program alone: ru_maxrss would begin with that of the process which started it
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) // 1024
-settings = dict(device="cpu", endmembers=here / "s_truth_endmembers.csv", overwrite=True, threads=2)
+settings = dict(device="cpu", endmembers=here / "s_truth_endmembers.csv", overwrite=True, threads=2, WORDS)
 unmix.run(here / "small.hdr", **settings)
 before = peak()
-unmix.run(here / "s.hdr", memory="32M", **settings)
+unmix.run(here / "s.hdr", memory="BOUNDM", **settings)
 print(peak() - before)
 """
     synthesise(tmp_path / "small.hdr", SyntheticScene(2, 600, 100, 5))
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 64
+    words = [sys.executable, "-c", script.replace("WORDS", words).replace("BOUND", str(bound)), str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < bound + 32
 
 
 def test_the_disk_is_not_asked_for_what_is_not_read(scene, tmp_path, monkeypatch):

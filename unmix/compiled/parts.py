@@ -102,10 +102,28 @@ class CodePart(JITCodeLibrary):
         self._finalized = True
 
 
+# How the names begin, as Numba mangles them, of functions that Python calls.
+UNBOXING = "_ZN7cpython"
+
+
 class Whole(JITCodeLibrary):
     """The code of a function and of all its parts, which is optimised together."""
 
     _optimize_functions = CodePart._optimize_functions
+
+    def add_ir_module(self, ir_module: Any) -> None:
+        """Add code; leave what unboxes arguments for Python as it is: to optimise it took 7 % of a first run."""
+        for function in ir_module.functions if hasattr(ir_module, "functions") else ():
+            if function.name.startswith(UNBOXING):
+                function.attributes.add("noinline")
+                function.attributes.add("optnone")
+        super().add_ir_module(ir_module)
+
+    def _optimize_final_module(self) -> None:
+        """Optimise once: Numba's first, cheap pass is for counts of references, which compiled functions here lack."""
+        found = self._codegen._module_pass_manager()
+        passes, *builder = found if isinstance(found, tuple) else (found,)
+        passes.run(self._final_module, *builder)
 
     def add_linking_library(self, library: Any) -> None:
         """Add a library, and the libraries that a part calls."""

@@ -212,7 +212,7 @@ def search_rows(room, T, count, out):
     lanes, rows, p = room.lanes, room.rows, room.work.shape[0]
     width = lanes.Y.shape[1]
     for s in range(width):
-        n = rows[min(s, count - 1)]
+        n = rows[s if s < count else count - 1]
         size = 0.0
         for j in range(p):
             value = T[n // width * p + j, n % width]

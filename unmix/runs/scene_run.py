@@ -36,6 +36,7 @@ from .inputs import Inputs
 from .look import Look, has_both_signs, has_look, sample_of, usable
 from .penalties.regression import Regression
 from .record.judgement import suspects_sum
+from .record.misfit import said_of_few
 from .record.noise import judge_noise
 from .record.report import input_of, map_headers, origin_of_maps, plan_only, report_of
 from .sum_to_one import constant_in_scene, cost_in_scene
@@ -415,8 +416,12 @@ class SceneRun:
             name: self.outputs.rasters[name].stored()[:, -1] for name, said in words.items() if said and name in derived
         }
         lacks, warnings = judge_noise(problem, maps, words, summary.solved)
-        if (by_noise := " and ".join(filter(None, words.values()))) and look is not None and look.misfit is not None:
-            warnings = [*warnings, *look.misfit.said_of_results(by_noise, options.noise == "auto")]
+        if by_noise := " and ".join(filter(None, words.values())):
+            if look is not None and look.misfit is not None:
+                warnings = [*warnings, *look.misfit.said_of_results(by_noise, options.noise == "auto")]
+            elif has_look(problem):
+                Y = sample_of(self.cube, problem, summary).Y
+                warnings = [*warnings, *said_of_few(Y, problem.endmembers.matrix, by_noise)]
         said = [(logging.WARNING, sentence) for sentence in warnings]
         for part in self.parts.values():
             entry, own = part.judge(problem, maps, lacks, said, summary)

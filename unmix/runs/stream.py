@@ -27,6 +27,8 @@ from ..rescue import rescue, worst_first
 from ..summary import DOUBTFUL, Summary, count_block, failures_in
 from .look import has_look
 
+# Copies of a block's pixels, as float64, that maps derived from them take; of one block at a time.
+COPIES = 2
 # Scenes of up to this many pixels are looked at as a whole.
 MOST_WHOLE = 4096
 # Fewest lines of a scene that are sampled, and most pixels of each: they give an RMS to 2 %, and hold a layer of a
@@ -184,9 +186,9 @@ def block_plan_of(scene: Cube, problem: Problem, options: Options, machine: Devi
     piece = scene.samples * scene.dtype.itemsize if scene.interleave == "bsq" else None
     chunk = min(scene.lines_together, scene.lines)
     slots = options.streams * machine.count
-    block_plan = plan_blocks(
-        scene.lines, line.bytes_in_flight(problem), options.budget, slots, piece=piece, chunk=chunk
-    )
+    copies = COPIES * 8 * scene.samples * len(problem.E) * options.needs_float64 // slots
+    in_flight = line.bytes_in_flight(problem) + copies
+    block_plan = plan_blocks(scene.lines, in_flight, options.budget, slots, piece=piece, chunk=chunk)
     block_plan = machine.fit(problem, line, block_plan, options.gpu_budget)
     if block_plan.lines_per_block < chunk:
         log.warning(

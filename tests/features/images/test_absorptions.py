@@ -88,3 +88,10 @@ def test_a_dead_band_is_said(tmp_path, caplog):
     Y[..., 20] = 0.0
     unmix.features(write_cube(path, Y.astype(np.float32), wavelength=WAVES), feature=["al-oh"], out_dir=tmp_path / "o")
     assert "1 band in use with one value: 21; `bands` auto leaves such bands out" in caplog.text
+
+
+@pytest.mark.parametrize(("last", "is_cut"), [(2250, False), (2240, False), (2225, True)])
+def test_shoulders_beyond_the_bands_are_said(tmp_path, last, is_cut, caplog):
+    path, *_ = scene(tmp_path)
+    unmix.features(path, feature="al-oh", ignore_nm=f"{last + 1}-2460", out_dir=tmp_path / "o")
+    assert ("its shoulders are 2120 and 2250 nm" in caplog.text) == is_cut

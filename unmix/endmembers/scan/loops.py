@@ -59,10 +59,11 @@ def place_of(pixels, n):
     """Return line and sample of a tile, the lane of the block's pixel n in it, and how many pixels it has from n on."""
     line, sample = n // pixels.run, n % pixels.run
     # A tile at the end of a line begins before pixel n: a whole tile is gathered ten times as fast.
-    first = max(0, min(sample, pixels.run - WIDTH))
-    count = min(WIDTH, pixels.run - first)
+    is_short = pixels.run < WIDTH
+    first = 0 if is_short else sample if sample < pixels.run - WIDTH else pixels.run - WIDTH
+    count, left = pixels.run if is_short else WIDTH, pixels.first + pixels.size - n
     lane = sample - first
-    return line, first, count, lane, min(count - lane, pixels.first + pixels.size - n)
+    return line, first, count, lane, count - lane if count - lane < left else left
 
 
 @compiled
@@ -79,7 +80,7 @@ def take_tile(block, pixels, n, stored, scratch, at):
     """Gather pixels from the block's pixel n on into a stretch from ``at`` on (−1: the one before); return how many."""
     Y, missing, spectra = scratch.Y, scratch.missing, scratch.spectra
     line, first, count, lane, some = place_of(pixels, n)
-    some = min(some, STRETCH - at)
+    some = some if some < STRETCH - at else STRETCH - at
     gather_block(block, line, first, count, stored, Y, missing, scratch.size, scratch.size)
     b, L = 0, Y.shape[0]
     while b < L:
@@ -108,7 +109,7 @@ def sum_pixels(block, pixels, each, stored, scratch, sums):
     if n % pixels.samples > 0:
         take_tile(block, pixels, n - 1, stored, scratch, none - 1)
     while n < last:
-        count, at, differing = min(STRETCH, last - n), none, none
+        count, at, differing = STRETCH if last - n > STRETCH else last - n, none, none
         while at < count:
             at += take_tile(block, pixels, n + at, stored, scratch, at)
         add_products(spectra, count, Q * WIDTH, sums.products)

@@ -17,7 +17,7 @@ def largest_residual(X, constant, Q, rest):
     best, most = -1, -1.0
     d = X.shape[1]
     for n in range(0, X.shape[0], WIDTH):
-        count = min(WIDTH, X.shape[0] - n)
+        count = WIDTH if X.shape[0] - n > WIDTH else X.shape[0] - n
         for j in range(d):
             for s in range(count):
                 rest[j, s] = X[n + s, j]
@@ -48,7 +48,7 @@ def farthest_each(X, F, best, most, rest):
     for n in range(0, X.shape[0], WIDTH):
         for j in range(d):
             for s in range(WIDTH):
-                rest[j, s] = X[min(n + s, last), j]
+                rest[j, s] = X[n + s if n + s < last else last, j]
         for k in range(p):
             total = broadcast(F[d, k])
             for j in range(d):

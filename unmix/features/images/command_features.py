@@ -12,7 +12,8 @@ from . import commands as images
     "features",
     options.value(
         "--feature",
-        "An absorption: chlorophyll, iron, al-oh, mg-oh, carbonate, or NAME=A-B with its shoulders in nm. "
+        "An absorption: chlorophyll (560-760 nm), iron (750-1300), al-oh (2120-2250), mg-oh (2260-2370), "
+        "carbonate (2250-2400), or NAME=A-B with its shoulders in nm. "
         "May be repeated.  [default: all of these that the cube covers]",
         multiple=True,
         metavar="NAME[=A-B]",

@@ -1,5 +1,6 @@
 """`features`: depth and centre of absorptions of every pixel, and its spectrum without the continuum."""
 
+import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,13 +21,14 @@ IMAGE, CONTINUUM = "features", "continuum"
 # Absorptions that geologists and botanists look at: the wavelengths of their shoulders, nm (after Clark et al. 2003).
 KNOWN = {
     "chlorophyll": (560.0, 760.0),
-    "iron": (750.0, 1050.0),
+    "iron": (750.0, 1300.0),
     "al-oh": (2120.0, 2250.0),
     "mg-oh": (2260.0, 2370.0),
     "carbonate": (2250.0, 2400.0),
 }
-# Bands that a feature must have.
-FEWEST_BANDS = 3
+# Bands that a feature must have; and how many of their widest steps may lie between a shoulder and the nearest of them.
+FEWEST_BANDS, CUT = 3, 1.0
+log = logging.getLogger("unmix")
 
 
 class Absorption(NamedTuple):
@@ -142,7 +144,7 @@ def chosen_features(given: Sequence[str], waves: np.ndarray) -> list[Absorption]
     if not given:
         given = [name for name, (low, high) in KNOWN.items() if waves.min() <= low and waves.max() >= high]
     found = []
-    for text in given:
+    for text in [given] if isinstance(given, str) else given:
         name, has_range, window = text.partition("=")
         first, _, last = window.partition("-")
         try:
@@ -153,6 +155,12 @@ def chosen_features(given: Sequence[str], waves: np.ndarray) -> list[Absorption]
         if len(bands) < FEWEST_BANDS:
             raise MethodError(
                 f"`feature` {text}: {len(bands)} bands in use between {low:g} and {high:g} nm; it needs {FEWEST_BANDS}"
+            )
+        cut = max(waves[bands[0]] - low, high - waves[bands[-1]])
+        if cut > CUT * np.diff(waves[bands]).max():
+            log.warning(
+                f"{name.strip()}: its shoulders are {low:g} and {high:g} nm, and the bands in use begin at "
+                f"{waves[bands[0]]:g} and end at {waves[bands[-1]]:g}: it is less deep so, and its centre shifted"
             )
         found.append(Absorption(name.strip(), bands))
     return found

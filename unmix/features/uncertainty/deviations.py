@@ -28,6 +28,8 @@ UNSURE = 2.0
 LITTLE, DEPENDS = 1e-8, 1e-20
 # The part of a spectrum's length that others leave, below which it depends on them but for rounding.
 LEAST_LEFT = 1e-13
+# Pixels that are copied, as float64, at a time.
+TOGETHER = 4096
 
 
 class OfEndmembers(NamedTuple):
@@ -465,12 +467,15 @@ class Uncertainty:
         # deviation that it would have in the support: a multiple of it would have been seen. A class without a
         # spectrum in the pixel has the largest of its spectra's.
         def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
-            variances = np.empty((0, Y.shape[1])) if noise is None else squares_of(noise[places])
-            out = self.of_pixels(np.ascontiguousarray(Y[places], float), A, variances)
-            if isinstance(self.noise, NoiseCube):
-                unknown = ~np.isfinite(variances).all(axis=1)
-                out[unknown] = NODATA
-                self.noise.lost.append(int(unknown.sum()))
+            out = np.empty((len(A), len(self.bands)))
+            for begin in range(0, len(A), TOGETHER):
+                part = slice(begin, begin + TOGETHER)
+                variances = np.empty((0, Y.shape[1])) if noise is None else squares_of(noise[places[part]])
+                out[part] = self.of_pixels(np.ascontiguousarray(Y[places[part]], float), A[part], variances)
+                if isinstance(self.noise, NoiseCube):
+                    unknown = ~np.isfinite(variances).all(axis=1)
+                    out[part][unknown] = NODATA
+                    self.noise.lost.append(int(unknown.sum()))
             return out
 
         return map_of_solved(len(self.bands), abundance, masked, values)

@@ -175,7 +175,8 @@ class Seen:
     mask : (str, float), optional
         Which of `mask` and `mask_out` was given, and the share of the pixels that are masked.
     weights : array (p,), optional
-        What abundances are multiplied by to make fractions (`unmix.library.fractions`); None where classes are summed.
+        What abundances are multiplied by to make fractions (`unmix.library.fractions`); None where classes are summed,
+        or noise depends on counts.
     """
 
     summary: Summary
@@ -326,7 +327,7 @@ def say_brightness(seen: Seen) -> Iterator[str]:
     if noise is not None and noise < MOST_OF_SUM and constraint.is_cone and len(seen.names) > 1 and seen.is_noise:
         other = "fcls" if constraint.has_bounds else "scls"
         fcls = f"`method` {other}, which takes the sum for one, errs less"
-        yield f"sums of abundances vary as noise makes them (±{noise:.2g}): where brightness is even, {fcls}"
+        yield f"unconstrained abundances sum to one but for noise (±{noise:.2g}): where brightness is even, {fcls}"
     if seen.both_signs or not constraint.sum_to_one or len(seen.names) < 2:
         return
     if seen.free is None or seen.is_flat or seen.is_shifted or seen.lacking > MANY_OUTSIDE:
@@ -359,7 +360,10 @@ def say_noisy(seen: Seen) -> Iterator[str]:
     if is_told or free is None or w is None or free.misfit is None or free.sum_noise is not None:
         return
     there, has_sum = free.given.any(axis=0), seen.method.constraint.sum_to_one and not seen.method.constraint.has_shade
-    H, scale = np.linalg.pinv(free.given[:, there].T @ free.given[:, there]), float(w @ free.amounts)
+    H, scale = (
+        np.linalg.pinv(free.given[:, there].T @ free.given[:, there]),
+        1.0 if has_sum else float(w @ free.amounts),
+    )
     of_sum = H.sum(axis=1)
     H -= np.outer(of_sum, of_sum) / of_sum.sum() * has_sum
     moved = free.misfit.noise * np.sqrt(np.maximum(np.diag(H), 0.0)) * w[there] / scale if scale > 0 else np.zeros(0)

@@ -62,8 +62,6 @@ class Misfit(NamedTuple):
     def said_of_results(self, results: str, is_white: bool) -> list[str]:
         """Return that ``results`` are too small where there is more than noise, or bands are correlated, or differ."""
         # ``is_white``: they take noise to be of one size in all bands.
-        # As if the correlation falls with the distance of bands; a smooth spectrum sums up all of it.
-        factor = ((1 + self.correlation) / max(1 - self.correlation, 1e-3)) ** 0.5
         much = (
             f"{self.over_noise:.2g} times"
             if self.over_noise > EXPLAINED
@@ -77,10 +75,7 @@ class Misfit(NamedTuple):
                 f"noise differs between bands: {results}, which take it for even, may be {self.uneven:.2g} times too "
                 "small: give it by `noise`"
             )
-        return more + [
-            f"residuals of neighbouring bands are correlated ({self.correlation:.2f}): {results}, which assume that they "
-            f"are not, may be {factor:.2g} times too small"
-        ] * (self.correlation > CORRELATED)
+        return more + said_of_correlation(self.correlation, results)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for ``run.json``."""
@@ -90,6 +85,32 @@ class Misfit(NamedTuple):
         said += f"; {in_percent(self.worse)} of the pixels are fitted much worse" if self.worse > MOST_WORSE else ""
         numbers = {name: float(f"{getattr(self, name):.5g}") for name in ("noise", "over_noise", "above", "worse")}
         return numbers | {"is_noise": self.is_noise, "striped": self.striped, "said": said}
+
+
+def said_of_correlation(correlation: float, results: str) -> list[str]:
+    """Return that ``results`` are too small where residuals of neighbouring bands are correlated."""
+    # As if the correlation falls with the distance of bands; a smooth spectrum sums up all of it.
+    factor = ((1 + correlation) / max(1 - correlation, 1e-3)) ** 0.5
+    return [
+        f"residuals of neighbouring bands are correlated ({correlation:.2f}): {results}, which assume that they "
+        f"are not, may be {factor:.2g} times too small"
+    ] * (correlation > CORRELATED)
+
+
+def correlation_of(rows: np.ndarray) -> float:
+    """Return the correlation of neighbouring bands of residuals (N, L): the median of their rows."""
+    bands, others = rows[:, :-1], rows[:, 1:]
+    alike = 2 * (bands * others).sum(axis=1) / np.maximum((bands**2 + others**2).sum(axis=1), 1e-300)
+    return float(np.median(alike))
+
+
+def said_of_few(Y: np.ndarray, E: np.ndarray, results: str) -> list[str]:
+    """Return that residuals of pixels (N, L), too few to tell noise, are alike in neighbouring bands."""
+    (L, p), N = E.shape, len(Y)
+    if not N or L - p < FEWEST_FREE:
+        return []
+    correlation = correlation_of(Y - Y @ np.linalg.pinv(E).T @ E.T)
+    return said_of_correlation(correlation, results) * (correlation - DEVIATIONS / (N * L) ** 0.5 > CORRELATED)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of values near the largest
@@ -125,11 +146,9 @@ def misfit_beside_noise(
     dark = faint[first] & faint[first + 1]
     is_shared = dark.any() and np.median(sums[dark]) > (2 * EXPLAINED**2 - 1) * np.median(apart[dark])
     of_poor = 0.0 if is_shared else float(faint.sum() / max(1, poor.sum()))
-    bands, others = own[:, :-1], own[:, 1:]  # neighbouring bands
-    alike = np.median(2 * (bands * others).sum(axis=1) / np.maximum((bands**2 + others**2).sum(axis=1), 1e-300))
     worse = float(np.mean(squares > WORSE**2 * np.percentile(squares, 90)))
     above = (shares[0] - shares[1]) * is_certain
-    return Misfit(noise**0.5, over**0.5, above, of_poor, striped, float(alike), worse=worse)
+    return Misfit(noise**0.5, over**0.5, above, of_poor, striped, correlation_of(own), worse=worse)
 
 
 def without_stripes(differences: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, bool]:

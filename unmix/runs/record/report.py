@@ -282,7 +282,7 @@ def report_of(
         masked_by(options.reading, summary.masked, pixels),
         options.reading.valid_max is not None,
         endmembers.quality is not None,
-        None if options.by else weights_of(problem),
+        None if options.by or options.likelihood == "poisson" else weights_of(problem),
     )
     stem = scene.cube.stem
     for sentence in judge(seen):

@@ -178,7 +178,7 @@ def exchange(tableau, s, p):
     # The entering column is a combination of the support, with the coefficients of the pivot row: it grows, at the cost
     # of the combination, until an abundance is used up, whose column leaves. To bar it instead (right for an exact
     # dependence) leaves half the pixels that contain one of two like spectra at the wrong one, at cond(E) = 1e8.
-    j = int(tableau.chosen[0, s])
+    j = np.int64(tableau.chosen[0, s])
     leaving, step = -1, np.inf
     for i in range(p):  # from the optimum on the support, which is positive
         if tableau.state[i, s] == PASSIVE:
@@ -195,7 +195,8 @@ def exchange(tableau, s, p):
         return -1
     for i in range(p):
         if tableau.state[i, s] == PASSIVE:
-            tableau.a[i, s] = max(tableau.a[i, s] - step * tableau.pivot[i, s], 0.0)
+            left = tableau.a[i, s] - step * tableau.pivot[i, s]
+            tableau.a[i, s] = 0.0 if left < 0.0 else left
     tableau.a[j, s] = step
     tableau.chosen[0, s], tableau.chosen[1, s], tableau.chosen[2, s] = leaving, -1.0, 0.0
     for i in range(p + 1):

@@ -125,8 +125,8 @@ def solve_runs(start, stop, left, block, stored, outputs, stages, plan, tile, wo
     runs_of_line = (samples + RUN - 1) // RUN
     for r in range(start, stop):
         line, begin = r // runs_of_line, r % runs_of_line * RUN
-        for first in range(begin, min(begin + RUN, samples), width):
-            count = min(width, samples - first)
+        for first in range(begin, begin + RUN if begin + RUN < samples else samples, width):
+            count = width if width < samples - first else samples - first
             tile.begins[0, 0] = 1.0 if first == begin else 0.0
             gather_block(block, line, first, count, stored, tile.Y, tile.missing, tile.length, tile.size)
             call_at(stages.prepare, (plan, tile))

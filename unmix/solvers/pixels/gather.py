@@ -103,7 +103,7 @@ def loader_function(interleave: str, ops: Width) -> Any:
                 b += rows(raw, line, first, bands, b, Y)
             else:
                 for s in range(width):
-                    Y[b, s] = value_of(raw, line, first + min(s, count - 1), bands[b])
+                    Y[b, s] = value_of(raw, line, first + (s if s < count else count - 1), bands[b])
                 b += 1
 
     return load_pixels
@@ -238,7 +238,9 @@ def product_of_vectors(ops: Width) -> Any:
     @inlined
     def product_of_some(M, Y, out, j, last, five):
         """Compute the products of the columns from j to ``last``: five of them, or up to four."""
-        j1, j2, j3 = min(j + 1, last), min(j + 2, last), min(j + 3, last)
+        j1 = j + 1 if j < last else last
+        j2 = j1 + 1 if j1 < last else last
+        j3 = j2 + 1 if j2 < last else last
         sum0, sum1, sum2, sum3, sum4 = broadcast(0.0), broadcast(0.0), broadcast(0.0), broadcast(0.0), broadcast(0.0)
         for b in range(M.shape[0]):
             y = load(Y, b)

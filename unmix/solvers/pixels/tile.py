@@ -236,7 +236,7 @@ def write_tile(tile, results, line, first, count, L):
         results.relative[line, sample] = tile.rmse[0, s] * root_of_bands / length if solved and length > 0.0 else -1.0
         results.kappa[line, sample] = tile.kappa[0, s] if solved else NODATA
         results.delta[line, sample] = tile.delta[0, s] if solved else NODATA
-        results.steps[line, sample] = int(tile.steps[0, s] if solved else NODATA)
+        results.steps[line, sample] = np.int64(tile.steps[0, s] if solved else NODATA)
         results.state[line, sample] = SOLVED if solved else (MASKED if missing == L else PARTLY)
 
 
@@ -245,7 +245,7 @@ def least_of(values):
     """Return the least of some values (p,)."""
     least = values[0]
     for value in values:
-        least = min(least, value)
+        least = value if value < least else least
     return least
 
 
@@ -281,7 +281,8 @@ def settle_function(team: Team) -> Any:
             reduction_buffer,
         )
         scale = terms[SCALE]
-        by_gap = max(bare, (gap + terms[WORTH]) / scale * (2.0 * GAP_WEIGHT) / scale) if scale > 0.0 else bare
+        by_gap = (gap + terms[WORTH]) / scale * (2.0 * GAP_WEIGHT) / scale if scale > 0.0 else bare
+        by_gap = by_gap if by_gap > bare else bare
         return (by_gap if by_gap < kappa else kappa), (distance if distance < delta else delta)
 
     return settle
@@ -332,7 +333,7 @@ def prepare_function(ops: Width) -> Any:
         if plan.sum_to_one:  # |y| is relative to the mean endmember here: near it, any dual would look large
             longest = 0.0
             for j in range(plan.norms.shape[0]):
-                longest = max(longest, plan.norms[j])
+                longest = plan.norms[j] if plan.norms[j] > longest else longest
                 store(tile.F, j, load(tile.F, j) + plan.lift)
             size = load(tile.size, 0)
             size = select(size > longest, size, broadcast(longest))

@@ -181,7 +181,7 @@ def supports_function(ops: Width, c: int) -> Any:
                     return True
             for b in range(c):
                 row = table.answers + b * width + s
-                within = load(table.vectors, table.outside + max(entry, 0) * c + b) == 0.0
+                within = load(table.vectors, table.outside + (0 if entry < 0 else entry) * c + b) == 0.0
                 x = load(table.vectors, row) if is_solved else broadcast(0.0)
                 store(table.vectors, row, select(within, x, broadcast(0.0)))
         table.used[LAST] = entry
