@@ -37,13 +37,17 @@ def command(
     unsound.
     """
     from unmix import check
+    from unmix.runs.record.collected import collected_warnings
 
     log = options.set_up_log(verbose, quiet, log_file)
     # Findings are printed on stdout: the log has errors, and that code is compiled, which takes long the first time.
     log.handlers[0].addFilter(lambda one: one.levelno >= logging.ERROR or (one.module == "cache" and not quiet))
     name, ((cube, *_), dates) = cube.name, archive.scenes_in(cube, settings["dataset"])
-    report = check(cube, endmembers, **settings)
+    with collected_warnings() as logged:
+        report = check(cube, endmembers, **settings)
     findings = report["findings"]
+    known = [finding["message"] for finding in findings]
+    findings += [{"severity": "warning", "about": "file", "message": one} for one in logged if one not in known]
     if dates:
         said = (
             f"has {len(dates)} dates, of which the first is looked at, {dates[0]}; name another as {name}#{dates[-1]}"

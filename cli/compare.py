@@ -90,7 +90,8 @@ def command(
 
     A and B are stems of runs' outputs (maps/cube), one of these, rasters of abundances (x_truth_abundance.hdr, with the
     spectra in x_truth_endmembers.csv), or arrays (mine.npy, mine.h5:/NAME, mine.mat); the pixels of tables, (pixels, p)
-    or (p, pixels), go line by line in .npy, column by column in .mat. Endmembers are matched by their spectral angles;
+    or (p, pixels), go line by line in .npy, column by column in .mat. Endmembers are matched by their spectral angles,
+    without spectra by names that are not just numbered, or else by their values;
     differences are A - B, of the pixels that both have. R² is one less the squared errors over the variance of B; slope
     is by how much A grows with B. The agreement with a truth is good from an SRE (the energy of B over the errors'
     energy) of 10 dB on, fair from 3, and less where an R² is below 0.5 or a map of B has no partner. If A has ranges

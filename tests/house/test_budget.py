@@ -9,12 +9,12 @@ from sources import statements
 ROOT = Path(__file__).parents[2]
 # The most statements of each room of the product; `core` are the files beside the rooms.
 ROOMS = {
-    "features": 9110,
+    "features": 9117,
     "solvers": 4686,
     "io": 5367,
     "endmembers": 3500,
-    "runs and outputs": 3520,
-    "commands and cli": 4278,
+    "runs and outputs": 3523,
+    "commands and cli": 4285,
     "arrays": 1619,
     "library": 1461,
     "compiled": 1083,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 196,
     "core": 1085,
 }
-TESTS = 30_063
+TESTS = 30_106
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

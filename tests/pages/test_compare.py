@@ -961,3 +961,15 @@ def test_what_runs_warned_of_and_what_dates_share_is_said(tmp_path, caplog):
     unmix.compare(tmp_path / "f/first", tmp_path / "A.npy")  # fractions, and the scale, which is no share
     assert "in the mean" not in caplog.text
     refused(unmix.MethodError, "which neither is", unmix.compare, tmp_path / "A.npy", tmp_path / "first", dataset="x")
+
+
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_numbered_names_that_are_crossed_are_said(tmp_path, exchanged, caplog):
+    """Without spectra, maps of numbered names are matched by values: labels that are exchanged would have no error."""
+    A = np.random.default_rng(2).dirichlet(np.ones(3), (6, 7))
+    names = ["material 1", "material 2", "material 3"]
+    write_cube(tmp_path / "a.hdr", A, band_names=names)
+    write_cube(tmp_path / "b.hdr", A, band_names=[*names[1::-1], names[2]] if exchanged else names)
+    found = unmix.compare(tmp_path / "a.hdr", tmp_path / "b.hdr")
+    assert found["matched_by"] == "abundances" and found["rmse"] == 0
+    assert ("matched by their values, as material 1 with material 2" in caplog.text) == exchanged

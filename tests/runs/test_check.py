@@ -384,3 +384,13 @@ def test_a_dark_level_of_counts_is_named(tmp_path, dark, scale, said):
     path = write_cube(tmp_path / "c.hdr", counts.astype(np.uint16))
     found = unmix.check(path, **({} if scale is None else {"scale": scale}))
     assert any("dark level" in one["message"] for one in found["findings"]) == said
+
+
+def test_what_reading_warns_of_is_found(tmp_path):
+    """A run and a check read alike: bands of a broad sensor without FWHM, beside a finer library."""
+    waves = np.linspace(450.0, 2300.0, 200)
+    spectra = np.stack([0.4 + 0.3 * np.sin(waves / 300 + k) for k in range(3)], axis=1)
+    library = write_csv(tmp_path / "e.csv", spectra, wavelengths=waves)
+    out, _ = command("check", scene_of(tmp_path), "-e", library)
+    assert re.search(r"warning  file .*its bands have no FWHM: their spacing, 168 nm", out)
+    assert "a run would work; read the" in out

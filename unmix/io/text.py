@@ -95,8 +95,8 @@ def with_points(
         if unclear is not None and not sign:
             whole, real = re.sub("[,.]", "", unclear), unclear.replace(",", ".")
             raise error(
-                f"{path}: '{unclear[:40]}' may be {whole[:40]} or {real[:40]}, and no other number tells: write it "
-                "without a sign between thousands, or with another number of decimals"
+                f"{path}: '{unclear[:40]}' may be {whole[:40]} or {real[:40]}, and no other number tells, nor would a point for "
+                "the comma: write it without a sign between thousands, or with two or four decimals"
             )
     told = [
         Row(

@@ -17,6 +17,8 @@ from .record.misfit import Misfit, misfit_beside_noise
 NOISE_PERCENTILE = 5.0
 # Fewest pixels of a sample, and most endmembers, that are judged: more endmembers explain any spectrum.
 FEWEST_PIXELS, MOST_ENDMEMBERS = 64, 48
+# Most bands in which a pixel may hold one value by chance.
+MOST_ALIKE = 8
 # Sums of abundances are reported if noise explains no more than this part of their variation.
 MOST_NOISE_PART = 0.1
 # Sums of which nine in ten are within this many deviations by noise vary by noise alone: 3.3 of normal noise.
@@ -184,6 +186,8 @@ def usable(sample: Sample, E: np.ndarray) -> Sample | None:
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(sample.Y, axis=1)
     good = (lengths > 1e-100) & (lengths < 1e100)
+    if sample.Y.shape[1] > MOST_ALIKE:
+        good &= np.ptp(sample.Y, axis=1) > 0  # one value in all bands is fill
     ordinary = np.isfinite(E).all() and E.any() and 1e-100 < np.abs(E).max() < 1e100
     if good.sum() < FEWEST_PIXELS or not ordinary:
         return None

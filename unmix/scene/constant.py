@@ -21,7 +21,7 @@ SURELY, LEAST_CONSTANT, CLEARLY = 3.0, 0.02, 0.9
 # Fewest pixels that share a constant.
 FEWEST_SHARING = 20
 # A preset's scale and offset are meant where the fitted ones differ by at most this part.
-AS_PRESET = 0.05
+AS_PRESET = 0.1
 
 
 class SharedConstant(NamedTuple):

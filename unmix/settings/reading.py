@@ -161,8 +161,7 @@ class ReadSettings:
     wavelengths: str | None = option(
         None,
         "contents",
-        "Wavelengths instead of the cube's: a text or CSV file with wavelength and, if known, FWHM of a band a line "
-        "(nm; µm if the "
-        "least is below 100), a file with an ENVI header or, with `dataset`, a path in the HDF5 file.",
+        "Wavelengths instead of the cube's: a text file with wavelength and, if known, FWHM of a band a line, CSV with a "
+        "heading (nm; µm if the least is below 100), a file with an ENVI header or, with `dataset`, a path in the HDF5 file.",
         "FILE",
     )

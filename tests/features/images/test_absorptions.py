@@ -95,3 +95,10 @@ def test_shoulders_beyond_the_bands_are_said(tmp_path, last, is_cut, caplog):
     path, *_ = scene(tmp_path)
     unmix.features(path, feature="al-oh", ignore_nm=f"{last + 1}-2460", out_dir=tmp_path / "o")
     assert ("its shoulders are 2120 and 2250 nm" in caplog.text) == is_cut
+
+
+def test_known_ones_of_too_few_bands_are_left_out(tmp_path):
+    waves = np.arange(2000.0, 2501.0, 50.0)
+    Y = 0.3 + 0.01 * np.random.default_rng(1).random((4, 5, len(waves)))
+    found = unmix.features(write_cube(tmp_path / "s.hdr", Y, wavelength=waves), out_dir=tmp_path / "o")
+    assert [one["name"] for one in found["features"]] == ["al-oh", "carbonate"]

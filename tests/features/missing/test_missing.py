@@ -429,3 +429,14 @@ def test_groups_are_those_of_scipy(share):
     found, (labels, count) = groups_of(there), scipy.ndimage.label(there, np.ones((3, 3)))
     assert len(np.unique(found[there])) == count == len(set(zip(found[there].tolist(), labels[there].tolist())))
     assert not found[~there].any()
+
+
+def test_fill_of_one_value_is_not_missing(tmp_path):
+    """A tenth of the pixels, of a value that no header declares, which the warning on fill names."""
+    path = made(tmp_path, lacks=False)
+    Y = np.fromfile(path.with_suffix(".img")).reshape(LINES, SAMPLES, L)
+    Y[4:8] = 6.5535
+    write_cube(path, Y, wavelength=WAVES, wavelength_units="Nanometers", data_ignore_value=-9999)
+    kept().write(tmp_path / "e.csv", None, None)
+    said = unmix.run(path, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "o", device="cpu")["warnings"]
+    assert any("6.5535" in one for one in said) and not any("is missing" in one for one in said)

@@ -310,7 +310,10 @@ def test_a_date_in_a_name_and_folders(tmp_path, monkeypatch):
         *_, last = json.loads(out) if out.startswith("[") else map(json.loads, out.splitlines())
         assert last.pop("run") == str(tmp_path / "o2/broken") and "has no 'lines'" in last.pop("reason", "")
         assert set(last.values()) == {None}
-    assert len(unmix.zonal(tmp_path / "o2", failed=[str(tmp_path / "plain.img")])) == 3  # done since
+    plain = {str(tmp_path / "plain.img"): "replaced"}
+    assert len(unmix.zonal(tmp_path / "o2", failed=plain)) == 3  # done since
+    stale = unmix.zonal(tmp_path / "o2", failed=plain, since=4e9)  # an older run of it
+    assert len(stale) == 3 and all(row["reason"] == "replaced" and row["mean"] > 0 for row in stale)
     monkeypatch.chdir(tmp_path / "out")
     assert len(unmix.zonal(".")) == len(rows)
 
@@ -618,3 +621,19 @@ def test_sigma_of_a_mean_holds_the_bias_of_absent_materials(tmp_path, method, ca
     assert (np.mean(np.array(without) < 2) < 0.5) == (method != "scls") == ("may be noise alone" in caplog.text)
     other = {"fcls": "scls", "nnls": "ucls"}.get(method, "")
     assert f"{other} has no such bias" in caplog.text or not other
+
+
+@pytest.mark.parametrize(("light", "normalized"), [(0.7, False), (0.7, True), (1.3, False)])
+def test_hectares_that_are_no_shares_of_the_ground_are_said(tmp_path, light, normalized, caplog):
+    """Shade is no ground: without it, sums are less than one, and one where they are shares."""
+    say_once.cache_clear()
+    caplog.set_level("INFO")
+    E = np.random.default_rng(3).uniform(0.1, 1.0, (8, 3))
+    Y = light * np.random.default_rng(4).dirichlet(np.ones(3), (4, 4)) @ E.T
+    path = write_cube(tmp_path / "s.hdr", Y, map_info="{UTM, 1, 1, 500000, 5000000, 30, 30, 33, North}")
+    library = write_csv(tmp_path / "e.csv", E, classes=["soil", "soil", "tree"])
+    how = {"method": "pcls" if light < 1 else "nnls", "by": "class", "shade_normalize": normalized}
+    unmix.run(path, endmembers=library, out_dir=tmp_path / "o", device="cpu", **how)
+    unmix.zonal(tmp_path / "o")
+    assert ("to less than the ground" in caplog.text) == (light < 1 and not normalized)
+    assert ("to more than the ground" in caplog.text) == (light > 1)

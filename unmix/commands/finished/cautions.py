@@ -40,6 +40,14 @@ def warn_of_maps(
     """Warn of maps in another order of pixels or without a partner, and of values that are no shares."""
     # ``found`` is the result of `compare`, ``means`` those of all maps of either side.
     warn_of_order(one, other, found["rmse"], rmse_of)
+    crossed = [
+        row for row in found["pairs"] if row["a"] in other.names and row["b"] in one.names and row["a"] != row["b"]
+    ]
+    if crossed and found["matched_by"] == "abundances":
+        log.warning(
+            f"{one.path}, {other.path}: maps are matched by their values, as {crossed[0]['a']} with {crossed[0]['b']}: if "
+            "names mean the same in both, errors are larger; put the spectra beside, as x_truth_endmembers.csv"
+        )
     rest = []
     for side, own, names in zip((one, other), means, (found["only_a"], found["only_b"])):
         alone = [name for name in names if name not in OF_LIGHT]

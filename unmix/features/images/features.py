@@ -142,7 +142,12 @@ def chosen_features(given: Sequence[str], waves: np.ndarray) -> list[Absorption]
     """Return the features that are asked for, or all known ones whose shoulders lie within wavelengths (L,), nm."""
     order = np.argsort(waves, kind="stable")
     if not given:
-        given = [name for name, (low, high) in KNOWN.items() if waves.min() <= low and waves.max() >= high]
+        within = {name: np.sum((waves >= low) & (waves <= high)) for name, (low, high) in KNOWN.items()}
+        given = [
+            one
+            for one, (low, high) in KNOWN.items()
+            if waves.min() <= low < high <= waves.max() and within[one] >= FEWEST_BANDS
+        ]
     found = []
     for text in [given] if isinstance(given, str) else given:
         name, has_range, window = text.partition("=")

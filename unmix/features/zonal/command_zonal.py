@@ -40,7 +40,7 @@ HIDDEN = ("map", "share_of", "area_m2", "nodata", "outside")
 @options.flag("--centres", "Take the pixels whose centres are in a polygon, whole, instead of shares by area.")
 @options.value(
     "--failed",
-    "Add a row for each scene that failed, with the reason: the table that run --failed FILE wrote.",
+    "Add a row for each scene that failed, and to older runs of it the reason: the table that run --failed FILE wrote.",
     type=options.Local(dir_okay=False),
     metavar="FILE",
 )
@@ -64,7 +64,8 @@ def command(
     from unmix import zonal
 
     missing = {} if failed is None else dict(scenes_that_failed(failed))
-    rows = zonal(runs, out=out, wide=wide, failed=missing, **settings)
+    since = 0.0 if failed is None else failed.stat().st_mtime
+    rows = zonal(runs, out=out, wide=wide, failed=missing, since=since, **settings)
     shown = [str(out)] if out is not None else lines_of(rows[:MOST_ROWS], WIDE if wide else LONG)
     if out is None and len(rows) > MOST_ROWS:
         shown.append(f"… and {len(rows) - MOST_ROWS} rows; -o writes all")

@@ -15,12 +15,12 @@ from .. import of_documents
 
 
 def rows_of_failed(
-    titles: Sequence[str], failed: Mapping[str, str | None], runs: Sequence[FinishedRun]
+    titles: Sequence[str], failed: Mapping[str, str | None], runs: Sequence[FinishedRun], since: float = 0.0
 ) -> list[dict[str, Any]]:
-    """Return a row, with all titles, for each scene that has no run."""
+    """Return a row, with all titles, for each scene that has no run from ``since`` on, s since 1970."""
     places = {folder_of_scene((run.report.get("input") or {}).get("path", "")): run.stem.parent for run in runs}
     rows = []
-    for scene in without_run([*failed], [run.report for run in runs]):
+    for scene in without_run([*failed], [run.report for run in runs], since):
         about = about_item(scene)
         stem = about.get("stem") or stem_of_failed(scene)
         own = {"time": about.get("acquisition time") or date_in(stem), "cloud_cover": about.get("cloud cover")}

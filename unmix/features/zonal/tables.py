@@ -13,7 +13,7 @@ from ...commands.regions import shapes_of
 from ...errors import MethodError, OutputError, say_once
 from ...io import MAP_FIELDS, NODATA, Cube, by_pixel, csv_of, cut, located, read_lines
 from ...io.export.areas import areas_of_pixels
-from ...library import OF_LIGHT
+from ...library import OF_LIGHT, SHADE
 from ...methods import METHODS
 from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, titled, write_whole
 from ...problem import some_of
@@ -56,7 +56,7 @@ MAPS = ("abundance", "fraction", "mass")
 SHAPES = ("Polygon", "MultiPolygon")
 # The least area of a zone, in pixels, and the most zones that a warning names.
 LEAST_AREA, MOST_SAID = 1e-9, 5
-# A sum of means above which hectares are no shares of the ground.
+# A sum of means above which, or below one by which, hectares are no shares of the ground.
 MOST_OF_GROUND = 1.1
 # A mean below which noise may have made it.
 SMALL = 0.05
@@ -84,6 +84,7 @@ def zonal(
     wide: bool = False,
     centres: bool = False,
     failed: Sequence[str] | Mapping[str, str | None] = (),
+    since: float = 0.0,
     overwrite: bool = False,
 ) -> list[dict[str, Any]]:
     """Tabulate the maps of finished runs, of whole scenes or by polygon.
@@ -112,8 +113,10 @@ def zonal(
     centres : bool
         Take the pixels whose centres are in a polygon, whole, instead of shares by area.
     failed : sequence of str, or mapping of str to str
-        Scenes that failed, or why each did: each that no run is of has a row without values, at the end, and a column
-        ``reason``.
+        Scenes that failed, or why each did, which is a column ``reason``: each that no run is of has a row without values,
+        at the end.
+    since : float
+        When they failed, s since 1970: runs of them that ended before have the reason, too.
     overwrite : bool
         Replace the table if it exists.
 
@@ -162,9 +165,11 @@ def zonal(
     say_of_other_pixels(rows)
     others = [] if zones is None else zones.others
     titles, rows = widened(rows, others) if wide else ([*COLUMNS, *others], rows)
-    lacking = rows_of_failed(titles, failed if isinstance(failed, Mapping) else dict.fromkeys(failed), done)
-    if any(row["reason"] for row in lacking):
-        titles, rows = [*titles, "reason"], [row | {"reason": None} for row in rows]
+    lacking = rows_of_failed(titles, failed if isinstance(failed, Mapping) else dict.fromkeys(failed), done, since)
+    reasons = {row["run"]: row["reason"] for row in lacking}
+    lacking = [row for row in lacking if row["run"] not in {one["run"] for one in rows}]
+    if any(reasons.values()):
+        titles, rows = [*titles, "reason"], [row | {"reason": reasons.get(row["run"])} for row in rows]
     rows += [row if "reason" in titles else {name: row[name] for name in titles} for row in lacking]
     if out is not None:
         refuse_inputs([Path(out)], inputs)
@@ -276,12 +281,18 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
             f"{some_of([*partly], MOST_SAID)}"
         )
     totals: dict[str, float] = {}
-    for row in rows if share_of == SHARE_OF["none"] else ():
+    of_ground = [row for row in rows if row["band"] != SHADE]
+    for row in of_ground if share_of == SHARE_OF["none"] else ():
         totals[row["zone"]] = totals.get(row["zone"], 0.0) + (row["mean"] if row["hectares"] else 0.0)
     whole = max(totals.values(), default=0.0)
     if whole > MOST_OF_GROUND:
         say_once(
             f"abundances sum to {whole:.2g}, and hectares to more than the ground: `normalize` sum of a run makes shares"
+        )
+    if totals and len(of_ground) < len(rows) and min(totals.values()) < 1 / MOST_OF_GROUND:
+        say_once(
+            f"abundances beside shade sum to {min(totals.values()):.2g}, and hectares to less than the ground: "
+            "`shade_normalize` of a run makes shares"
         )
     where = "{band}" if zones is None else "{band} in {zone}"
     small = max(SMALL, ((run.report.get("fit") or {}).get("relative_rmse") or {}).get("median") or 0.0)

@@ -77,7 +77,7 @@ class CompletedRun:
         changed += difference_of_requests(recorded_identity, identity, "input ")
         if changed:
             raise OutputError(
-                f"{path}: is of another run: {', '.join(changed[:4])} differ; use `overwrite` or `out_dir`"
+                f"{path}: is of another run: {', '.join(changed[:4])} differ; use `overwrite` (without `skip_existing`) or `out_dir`"
             )
         found = sizes_in_folder(folder, sizes)
         own = report["input"]
