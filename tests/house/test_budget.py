@@ -9,11 +9,11 @@ from sources import statements
 ROOT = Path(__file__).parents[2]
 # The most statements of each room of the product; `core` are the files beside the rooms.
 ROOMS = {
-    "features": 9117,
+    "features": 9113,
     "solvers": 4686,
     "io": 5367,
     "endmembers": 3500,
-    "runs and outputs": 3523,
+    "runs and outputs": 3521,
     "commands and cli": 4285,
     "arrays": 1619,
     "library": 1461,
@@ -28,7 +28,7 @@ ROOMS = {
     "methods": 196,
     "core": 1085,
 }
-TESTS = 30_106
+TESTS = 30_114
 TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
 
 

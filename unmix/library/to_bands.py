@@ -312,7 +312,7 @@ def refuse_outside(
             f"{library.source}: covers {low:g} to {high:g} nm, and not {' nor '.join(each)} nm{band_numbers}; "
             f"{int(outside.sum())} of {counted(len(centres), 'band')} are outside: "
             + (
-                "is one axis in another unit? Write it into its heading: wavenumber (cm-1)"
+                "is one axis in another unit? Write it into its heading: wavenumber (cm-1), or energy (eV)"
                 if outside.all()
                 else "leave them out with `ignore_nm` or `bands`"
             )

@@ -94,7 +94,7 @@ def nothing_missing(beside: dict[str, Any] | None) -> str:
     """Return what is said where no missing spectrum was found; ``beside``: see `unmix.runs.record.misfit`."""
     if beside is None:
         return "not looked for: noise was not measured, which takes neighbouring pixels, and more bands than spectra"
-    return "nothing" if beside["is_noise"] else "no single spectrum would explain what is left"
+    return "nothing" if beside["is_noise"] else "no single spectrum was found that explains what is left"
 
 
 def input_in_words(report: dict[str, Any], pixels: dict[str, int]) -> str:

@@ -75,7 +75,8 @@ class Executor:
             summary.merge(part)
             outputs.done(lines, summary.to_dict())
             if progress is not None:
-                progress(step_of(scene, lines.stop, self.name, block_plan.first))
+                each = bytes_per_line(scene)
+                progress(JobProgress(lines.stop, scene.lines, scene.samples, each, self.name, block_plan.first))
 
         solve_lines(
             scene, problem, block_plan, slots, outputs.rasters, self.machine, self.options, finish_block, seconds
@@ -97,11 +98,6 @@ def extract(
     first = machine.gpus[0] if isinstance(machine, Several) else machine
     gpu = Gpu(first, min(options.gpu_budget, first.free // 2)) if first is not None and hasattr(first, "free") else None
     return extract_from([scene.to_extract_from()], options.extraction, options.budget, threads, gpu)
-
-
-def step_of(scene: Cube, line: int, device: str, first: int) -> JobProgress:
-    """Return how far a scene is: all lines before ``line`` are done, those from ``first`` on by this run."""
-    return JobProgress(line, scene.lines, scene.samples, bytes_per_line(scene), device, first)
 
 
 log = logging.getLogger("unmix")

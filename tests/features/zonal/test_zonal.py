@@ -637,3 +637,13 @@ def test_hectares_that_are_no_shares_of_the_ground_are_said(tmp_path, light, nor
     unmix.zonal(tmp_path / "o")
     assert ("to less than the ground" in caplog.text) == (light < 1 and not normalized)
     assert ("to more than the ground" in caplog.text) == (light > 1)
+
+
+def test_sums_without_a_place_are_not_judged(tmp_path, caplog):
+    say_once.cache_clear()
+    caplog.set_level("INFO")
+    E = np.random.default_rng(3).uniform(0.1, 1.0, (8, 3))
+    path = write_cube(tmp_path / "s.hdr", 0.7 * np.random.default_rng(4).dirichlet(np.ones(3), (4, 4)) @ E.T)
+    library = write_csv(tmp_path / "e.csv", E, classes=["soil", "soil", "tree"])
+    unmix.run(path, endmembers=library, method="pcls", by="class", out_dir=tmp_path / "o", device="cpu")
+    assert unmix.zonal(tmp_path / "o") and "of the ground" not in caplog.text and "than the ground" not in caplog.text

@@ -1,7 +1,6 @@
 """Derive the proved least and largest sums by class, or abundances, over all mixtures that fit a pixel."""
 
 import logging
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -20,11 +19,6 @@ from .mixtures import Mixtures
 log = logging.getLogger("unmix")
 # Pixels that are bounded together, and those of these that have noise of their own each, and so a matrix each.
 TOGETHER, TOGETHER_WITH_NOISE = 16384, 64
-
-
-def bands_of_ranges(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the bands of ranges of classes or endmembers."""
-    return tuple(f"{name} {end}" for name in names for end in ("lower", "upper"))
 
 
 def stored_ranges(lower: np.ndarray, upper: np.ndarray, step: float | None) -> np.ndarray:
@@ -83,7 +77,7 @@ class RangeMap:
     @property
     def bands(self) -> tuple[str, ...]:
         """The names of the bands."""
-        return bands_of_ranges(self.sums.names)
+        return tuple(f"{name} {end}" for name in self.sums.names for end in ("lower", "upper"))
 
     @property
     def description(self) -> str:

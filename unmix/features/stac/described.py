@@ -42,11 +42,6 @@ def wavelength_of(band: dict[str, Any]) -> float | None:
     return length_in_item(band, "center_wavelength")
 
 
-def width_of(band: dict[str, Any]) -> float | None:
-    """Return the FWHM of a band, in µm; None where the item has none."""
-    return length_in_item(band, "full_width_half_max")
-
-
 def length_in_item(band: dict[str, Any], key: str) -> float | None:
     """Return a wavelength or a width as the item has it; None where it is missing, not positive or too long."""
     length = number_of(band, key, f"eo:{key}")
@@ -98,7 +93,7 @@ def set_band_values(cube: Cube, bands: list[dict[str, Any]], is_applied: bool, n
     """Set wavelengths, nodata, gain and offset of a cube, where it has none."""
     waves = [wavelength_of(one) for one in bands]
     if cube.wavelengths is None and None not in waves:
-        widths = [width_of(one) for one in bands]
+        widths = [length_in_item(one, "full_width_half_max") for one in bands]
         unit = "um" if max(map(float, filter(None, waves))) < FROM_NM else "nm"
         if unit == "nm":
             cube.problems.append(f"{name}: its wavelengths are taken for nm by their size; STAC's are in µm")

@@ -281,15 +281,16 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
             f"{some_of([*partly], MOST_SAID)}"
         )
     totals: dict[str, float] = {}
-    of_ground = [row for row in rows if row["band"] != SHADE]
-    for row in of_ground if share_of == SHARE_OF["none"] else ():
-        totals[row["zone"]] = totals.get(row["zone"], 0.0) + (row["mean"] if row["hectares"] else 0.0)
+    known = [row for row in rows if row["hectares"] is not None and share_of == SHARE_OF["none"]]
+    of_ground = [row for row in known if row["band"] != SHADE]
+    for row in of_ground:
+        totals[row["zone"]] = totals.get(row["zone"], 0.0) + row["mean"]
     whole = max(totals.values(), default=0.0)
     if whole > MOST_OF_GROUND:
         say_once(
             f"abundances sum to {whole:.2g}, and hectares to more than the ground: `normalize` sum of a run makes shares"
         )
-    if totals and len(of_ground) < len(rows) and min(totals.values()) < 1 / MOST_OF_GROUND:
+    if totals and len(of_ground) < len(known) and min(totals.values()) < 1 / MOST_OF_GROUND:
         say_once(
             f"abundances beside shade sum to {min(totals.values()):.2g}, and hectares to less than the ground: "
             "`shade_normalize` of a run makes shares"

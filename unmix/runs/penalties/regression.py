@@ -49,7 +49,8 @@ class Regression:
         """Return the problem with the abundances that a spatial prior makes of the whole scene."""
         if self.neighbours is None:
             return problem
-        power = power_of(problem.noise) if isinstance(self.neighbours.weight, str) else None
+        is_sought = isinstance(self.neighbours.weight, str) and problem.noise is not None
+        power = float(np.square(np.asarray(problem.noise)).sum()) if is_sought else None
         self.neighbours, problem = self.neighbours.smooth(problem, scene, power, options)
         return problem
 
@@ -80,8 +81,3 @@ def largest_of(problem: Problem, scene: Cube) -> float | None:
     """Return a sample's median of the λ from which on a pixel has no endmember; None without pixels."""
     Y = sampled_spectra(problem.scene(scene), SAMPLE_PIXELS)[0]
     return float(np.median((Y @ problem.E).max(axis=1, initial=0.0))) if len(Y) else None
-
-
-def power_of(noise: Any) -> float | None:
-    """Return the sum over the bands of the variance of noise, None where none is known."""
-    return None if noise is None else float(np.square(np.asarray(noise)).sum())
