@@ -222,7 +222,7 @@ def verdict_function(ops: Width) -> Any:
         gaps = slopes.shape[0] > 0
         held = zero  # the residual along columns to which the dual point is orthogonal, bounded by their duals
         for j in range(p if gaps and curvature <= 0.0 else 0):
-            v, weight = load(W, j), -slopes[j] if slopes[j] < 0.0 else 0.0
+            v, weight = load(W, j), 0.0 if slopes[j] > 0.0 else -slopes[j]
             bound = (select(v < 0.0, zero - v, v) + rounding * sizes[j]) * broadcast(weight)
             held = fma(bound, bound, held)
         held = root(held)  # no part of the margin that `face_function` takes
@@ -262,7 +262,7 @@ def verdict_function(ops: Width) -> Any:
             gap = select(highest_dual + weighted_duals < gap, highest_dual + weighted_duals, gap)
         elif nonnegative and gaps:  # duality gap at the dual point y − E a − slope c
             for j in range(p):
-                weighted_duals = fma(load(A, j) * (slopes[j] if slopes[j] > 0.0 else 0.0), slope, weighted_duals)
+                weighted_duals = fma(load(A, j) * (0.0 if slopes[j] < 0.0 else slopes[j]), slope, weighted_duals)
             weighted_duals = fma((slope + held) * 0.5, slope + held, weighted_duals)
             gap = select(weighted_duals < gap, weighted_duals, gap)
         worth = zero
